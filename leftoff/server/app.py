@@ -61,12 +61,11 @@ def build_app(hosts: Hosts, settings: Settings, addresses: KnownHosts) -> Starle
 def dialects(hosts: Hosts, settings: Settings) -> list[Dialect]:
     """All of them, each with what it uses. To add an API, write its folder and add it here."""
     responses = Responses(hosts, num_tenants=max(1, len(settings.api_key)))
-    return [
-        *(OpenAI(hosts), responses, Anthropic(hosts), Ollama(hosts), Native(hosts), Slots(hosts)),
-        *(LoraAdapters(hosts), EmbeddingRoutes(hosts), Rerank(hosts)),
-        *(CacheApi(hosts, responses.forget), TreeApi(hosts), EventsApi(hosts), PrewarmApi(hosts)),
-        *(MetricsApi(hosts), EngineApi(hosts), PageApi(hosts, is_shown=settings.page), LearnedApi(hosts)),
-    ]
+    apis: list[Dialect] = [OpenAI(hosts), responses, Anthropic(hosts), Ollama(hosts), Native(hosts), Slots(hosts)]
+    apis += [LoraAdapters(hosts), EmbeddingRoutes(hosts), Rerank(hosts)]
+    own: list[Dialect] = [CacheApi(hosts, responses.forget), TreeApi(hosts), EventsApi(hosts), PrewarmApi(hosts)]
+    own += [MetricsApi(hosts), EngineApi(hosts), PageApi(hosts, is_shown=settings.page), LearnedApi(hosts)]
+    return apis + own
 
 
 def guards(settings: Settings, addresses: KnownHosts, secret: bytes) -> list[Middleware]:

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from leftoff.host.host import ModelHost
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ErrorShape
@@ -17,11 +16,6 @@ class Dialect(ABC):
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
-
-    @property
-    def _host(self) -> ModelHost:
-        """The host that answers where a request names no model."""
-        return self._hosts.first
 
     @abstractmethod
     def endpoints(self) -> list[Endpoint]: ...

@@ -15,7 +15,7 @@ from leftoff.host.request_log import RequestLog
 from leftoff.server.http.errors import ApiError
 from leftoff.server.http.known_files import KnownFiles
 
-_MAX_TOLD = 40  # names in an error
+_MAX_LISTED = 40  # names in an error
 _FRESH_S = 1.0  # a folder is not looked through for every request that a pattern matches
 
 
@@ -52,10 +52,10 @@ def meant(model: str, models: Iterable[Model]) -> Model | None:
     return next((each for fits in (is_named, matches) for each in every if fits(each, model)), None)
 
 
-def told(names: Sequence[str]) -> str:
-    """Names in an error."""
-    more = [f"and {len(names) - _MAX_TOLD} more"] if len(names) > _MAX_TOLD else []
-    return ", ".join([*names[:_MAX_TOLD], *more])
+def listed_names(names: Sequence[str]) -> str:
+    """Names for an error: of very many only the first."""
+    more = [f"and {len(names) - _MAX_LISTED} more"] if len(names) > _MAX_LISTED else []
+    return ", ".join([*names[:_MAX_LISTED], *more])
 
 
 class Hosts:
@@ -85,48 +85,48 @@ class Hosts:
     async def of(self, model: str | None = None) -> ModelHost:
         """The host of the model that a request names. Not to be kept."""
         late = self.named(model)
-        if late.is_ready and late.host is not None:
-            return late.host
-        return await asyncio.wrap_future(late.ask())
+        host = late.ready
+        return host if host is not None else await asyncio.wrap_future(late.ask())
 
     async def embedding(self, model: str | None, *, ranks: bool = False) -> ModelHost | EncoderHost:
         """The host that gives vectors, or scores. Where any name would do, an encoder goes before the first model."""
-        encoder = self._encoder(model or "")
+        encoder = self.encoder(model or "")
         if encoder is None and (not model or (self._answers_any and not is_named(self._first, model))):
             encoder = next((each for each in self.encoders if each.shape.ranks is ranks), None)
         return encoder or await self.of(model)
 
-    def _encoder(self, model: str) -> EncoderHost | None:
+    def encoder(self, model: str) -> EncoderHost | None:
+        """The encoder of this name."""
         return next((encoder for encoder in self.encoders if untagged(model) in encoder.settings.alias), None)
 
     def opened(self, model: str | None = None) -> list[ModelHost]:
-        """All that are open, or the one that a request names: it is not opened for that."""
+        """All hosts that are open, or the one that a request names, which is not opened for that."""
         if not model:
             return [*self] or [self.first]
-        late = self.named(model)
-        if late.host is None or not late.is_open:
+        host = self.named(model).opened
+        if host is None:
             raise ApiError(
                 400,
                 f"{model} is not loaded: nobody has asked it since the start, so there is nothing to show",
                 param="model",
                 code="model_not_loaded",
             )
-        return [late.host]
+        return [host]
 
     def named(self, model: str | None) -> LateHost:
         """The model that a request names, whether or not it is open."""
-        if not model or (self._answers_any and self._encoder(model) is None):
+        if not model or (self._answers_any and self.encoder(model) is None):
             return self._first
         known = (late for late in (*self._named, *self._found) if is_named(late, model))
         asked = next(known, None) or meant(model, self.listed(_FRESH_S)) or meant(model, self.listed())
-        if asked is None and self._encoder(model) is not None:
+        if asked is None and self.encoder(model) is not None:
             raise ApiError(400, f"{model} is an encoder, and writes no text: ask it at /v1/embeddings or /v1/rerank")
         if asked is None:
             raise self._unknown(model)
         return asked
 
     def listed(self, fresh_s: float = 0.0) -> list[LateHost]:
-        """All that there are now, or were so many seconds ago, whether or not they are open."""
+        """All models that there are now, or were so many seconds ago, whether or not they are open."""
         now = time.monotonic()
         if self._find is not None and now - self._found_at >= fresh_s:
             self._found, self._found_at = [*self._find()], now
@@ -146,7 +146,7 @@ class Hosts:
         return every + [ModelState(each.name, each.settings.alias[1:], writes=False) for each in self.encoders]
 
     def announce(self, url: str) -> None:
-        """Tells the fleet, if there is one, where each of them answers; of those that are opened later, then."""
+        """Tells the fleet, if there is one, where each host answers: of those that are opened later, once they are."""
         self._place = Place(secrets.token_hex(8), self.first.settings.advertise or url, lambda: self.states)
         self.listed()
         for host in self:
@@ -162,26 +162,30 @@ class Hosts:
 
     @property
     def first(self) -> ModelHost:
+        """The host that answers where a request names no model."""
         assert self._first.host is not None
         return self._first.host
 
     def __iter__(self) -> Iterator[ModelHost]:
-        """Those that are open, also if their file is gone."""
-        return (late.host for late in self._seen if late.host is not None and late.is_open)
+        """The hosts that are open, also if their file is gone."""
+        return (host for late in self._seen if (host := late.opened) is not None)
 
     @property
     def log(self) -> RequestLog:
-        """Of the requests to all of them."""
+        """The log of the requests to all hosts."""
         return self.first.log
 
     @property
     def secret(self) -> bytes:
-        """The names of tenants are hashed with it."""
+        """The secret that the names of tenants are hashed with."""
         return self.first.secret
 
     def _unknown(self, model: str) -> ApiError:
         names = [name for late in (*self._named, *self._found) for name in (late.name, *late.aliases)]
         names += [name for encoder in self.encoders for name in encoder.settings.alias]
         return ApiError(
-            404, f"there is no model {model!r} here: choose one of {told(names)}", param="model", code="model_not_found"
+            404,
+            f"there is no model {model!r} here: choose one of {listed_names(names)}",
+            param="model",
+            code="model_not_found",
         )

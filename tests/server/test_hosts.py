@@ -334,6 +334,18 @@ def test_ollamas_clients_say_how_long_a_model_stays() -> None:
         assert "keep_alive: is 'soon'" in generate(keep_alive="soon").json()["error"]
 
 
+def test_no_client_puts_a_pinned_model_to_sleep() -> None:
+    with served("llama", "qwen35", most=2, pinned=True) as (url, models):
+        host = models[0].open()
+        for more in ({}, {"prompt": "the road", "options": {"num_predict": 1}}):
+            body = {"model": "llama", "stream": False, "keep_alive": 0, **more}
+            httpx.post(f"{url}/api/generate", json=body, timeout=PATIENCE_S).raise_for_status()
+            host.call(host.scheduler.tidy).result()
+            assert not host.engine.is_asleep
+        httpx.post(f"{url}/models/unload", json={"model": "llama"}, timeout=PATIENCE_S).raise_for_status()
+        assert until(lambda: host.engine.is_asleep)
+
+
 def test_what_a_model_has_on_disk_is_deleted_though_nobody_has_asked_it(tmp_path: Path) -> None:
     flags: dict[str, Any] = {"most": 2, "disk": 64, "cache_dir": str(tmp_path), "ctx": 2048, "api_key": ("one", "two")}
     keys = {name: {"Authorization": f"Bearer {name}"} for name in ("one", "two")}

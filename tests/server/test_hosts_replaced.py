@@ -5,10 +5,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from leftoff.chat.work import checkpoint
+from leftoff.host.build import open_host
+from leftoff.server.server import serving
+from tests.engine.test_model import write_other_weights
 from tests.factory import model_path
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
+from tests.server.fixtures import settings
 from tests.server.test_hosts import SAID, ask, opened, served
 
 
@@ -46,3 +53,34 @@ def test_a_request_whose_prompt_is_made_as_its_file_is_replaced_is_answered_by_t
         reply = ask(url, "gemma3", SAID)
         assert reply["choices"][0]["text"] == waiting.result()["choices"][0]["text"]
         assert not old.is_alive
+
+
+def test_what_is_computed_with_weights_that_were_written_over_is_neither_said_nor_kept(tmp_path: Path) -> None:
+    path = Path(shutil.copy(model_path("qwen35"), tmp_path / "own.gguf"))
+    kept: dict[str, Any] = {"model": str(path), "cache_dir": str(tmp_path / "cache"), "disk": 64, "deterministic": True}
+    with open_host(settings("qwen35", **kept | {"disk": 0})) as host, serving(host) as url:
+        expected = ask(url, "tiny", SAID)["choices"][0]["text"]
+    with open_host(settings("qwen35", **kept)) as host, serving(host) as url:
+        ask(url, "tiny", "before")
+        before = path.read_bytes()
+        write_other_weights(path)
+        for _ in range(2):
+            refused = httpx.post(f"{url}/v1/completions", json={"prompt": SAID, "max_tokens": 4}, timeout=PATIENCE_S)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_unavailable")
+    with path.open("r+b") as file:
+        file.write(before)
+    with open_host(settings("qwen35", **kept)) as host, serving(host) as url:
+        assert ask(url, "tiny", SAID)["choices"][0]["text"] == expected
+
+
+def test_a_model_among_others_that_was_written_over_is_opened_anew(tmp_path: Path) -> None:
+    path = Path(shutil.copy(model_path("gemma3"), tmp_path / "own.gguf"))
+    with served("llama", "gemma3", most=2) as (url, models):
+        models[1]._make = partial(opened, "gemma3", {"model": str(path)})
+        old = ask(url, "gemma3", SAID)["choices"][0]["text"]
+        write_other_weights(path)
+        body = {"model": "gemma3", "prompt": SAID, "max_tokens": 4}
+        assert httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE_S).status_code == 503
+        reply = ask(url, "gemma3", SAID)
+        assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        assert reply["choices"][0]["text"] != old

@@ -110,7 +110,7 @@ class CacheApi(Dialect):
         namespace = tenant.namespace(salt)
         own = (lambda each: without_adapters(each) == namespace) if salt else tenant.sees
         named = [self._hosts.named(model)] if model else self._hosts.listed()
-        closed = [late for late in named if not late.is_open]
+        closed = [late for late in named if late.opened is None]
         hosts = [] if model and closed else self._hosts.opened(model)
         freed, deleted = Counter({"freed_bytes": 0, "entries": 0, "running": 0}), list[Future[None]]()
         for host in hosts:
@@ -127,7 +127,8 @@ class CacheApi(Dialect):
                 self._hosts.known_files.forget()
                 for encoder in self._hosts.encoders:
                     encoder.embeddings.forget(own)
-                await aside(self._host, lambda: self._host.forget_headers(own))
+                first = self._hosts.first
+                await aside(first, lambda: first.forget_headers(own))
             async with asyncio.timeout(_DELETE_S):
                 await asyncio.gather(*map(asyncio.wrap_future, deleted))
         except Exception as error:  # a medium may fail in any way
@@ -235,15 +236,16 @@ def slot_view(sequence: EngineSequence, tenant: Tenant, *, with_age: bool = True
 def tier_view(tier: Tier, tenant: Tenant) -> TierView:
     """How full a tier is, for a tenant. Called on the engine's thread."""
     budget = tier.budget
-    if tenant.is_alone:
-        blobs = tier.blobs if isinstance(tier, BlobTier) else None
-        waiting = blobs.num_waiting if blobs is not None and blobs.shared is not None else UNSET
-        written = (blobs.written_bytes, budget.most_bytes) if blobs is not None else ()
-        counts = (budget.used_bytes, budget.budget_bytes, budget.num_points, budget.num_evictions, waiting)
-        return TierView(budget.name, *counts, *written)
-    own = [_held_by(tree) for namespace, tree in tier.trees.items() if tenant.sees(namespace)]
-    num_bytes, num_points = sum(held.num_bytes for held in own), sum(held.num_points for held in own)
-    return TierView(budget.name, num_bytes, budget.budget_bytes, num_points)
+    if not tenant.is_alone:
+        own = [_held_by(tree) for namespace, tree in tier.trees.items() if tenant.sees(namespace)]
+        num_bytes, num_points = sum(held.num_bytes for held in own), sum(held.num_points for held in own)
+        return TierView(budget.name, num_bytes, budget.budget_bytes, num_points)
+    view = TierView(budget.name, budget.used_bytes, budget.budget_bytes, budget.num_points, budget.num_evictions)
+    if isinstance(tier, BlobTier):
+        view.written_bytes, view.most_bytes = tier.blobs.written_bytes, budget.most_bytes
+        if tier.blobs.is_shared:
+            view.waiting = tier.blobs.num_waiting
+    return view
 
 
 @dataclass(frozen=True)
@@ -269,12 +271,12 @@ def _held_by(tree: Tree) -> _Held:
     points = [point for node in nodes for point in node.points]
     pages = {stretch.stored for node in nodes for stretch in node.stretches}
     window_pages = {page for point in points for page in point.window}
-    sizes = [point.nbytes for point in points], [page.nbytes for page in pages], [page.nbytes for page in window_pages]
-    return _Held(sum(map(sum, sizes)), len(points), len(nodes), tree.num_tokens)
+    num_bytes = sum(sum(entry.nbytes for entry in entries) for entries in (points, pages, window_pages))
+    return _Held(num_bytes, len(points), len(nodes), tree.num_tokens)
 
 
 def _clear(host: ModelHost, is_meant: Callable[[str], bool]) -> tuple[dict[str, int], list[Future[None]]]:
-    """On the engine's thread. The numbers, and what goes on elsewhere."""
+    """Deletes on the engine's thread. Returns the numbers, and the deletions that go on elsewhere."""
     budgets = [tier.budget for tier in host.cache.tiers]
     used_bytes = sum(budget.used_bytes for budget in budgets)
     num_points = sum(budget.num_points for budget in budgets)

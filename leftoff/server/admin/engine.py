@@ -9,13 +9,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff import __version__
-from leftoff.agents import CODING_AGENTS, NO_KEY, Connection
+from leftoff.agents import NO_KEY, Connection, agents_for, cramped_agents
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import TierCosts
 from leftoff.config import Settings
 from leftoff.engine.binding.library import Library
+from leftoff.engine.devices import all_devices
 from leftoff.engine.memory.base import MEANINGS
 from leftoff.host.host import ModelHost
+from leftoff.hub.download import shown_url
 from leftoff.machine import physical_ram
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
@@ -50,6 +52,7 @@ class EngineApi(Dialect):
                 "rates": await host.between_steps(lambda: _rates(host.cache)),
                 "settings": _changed(host.settings) if is_alone else {},
                 "clients": [{"name": name, "line": line} for name, line in client_lines(to)],
+                "cramped_agents": cramped_agents(to.window),
             }
         )
 
@@ -80,7 +83,7 @@ def _memory(host: ModelHost) -> dict[str, Any]:
 
 def _library(library: Library, *, shows_path: bool) -> dict[str, Any]:
     path = {"path": str(library.path)} if shows_path else {}
-    return path | {"version": library.build.version, "devices": list(library.devices)}
+    return path | {"version": library.build.version, "devices": [*map(str, all_devices(library))]}
 
 
 def _rates(cache: Cache) -> dict[str, float]:
@@ -96,13 +99,14 @@ def _rates(cache: Cache) -> dict[str, float]:
 
 
 def _changed(settings: Settings) -> dict[str, Any]:
-    """The settings that differ from their defaults, without API keys."""
+    """The settings that differ from their defaults, without API keys and the passwords of URLs."""
     fields = [field for field in dataclasses.fields(settings) if field.name not in _SECRET]
-    return {
-        field.name.replace("_", "-"): getattr(settings, field.name)
-        for field in fields
-        if getattr(settings, field.name) != field.default
-    }
+    changed = {field.name: value for field in fields if (value := getattr(settings, field.name)) != field.default}
+    return {name.replace("_", "-"): _without_password(value) for name, value in changed.items()}
+
+
+def _without_password(value: object) -> object:
+    return shown_url(value) if isinstance(value, str) and "://" in value else value
 
 
 def connection_to(host: ModelHost, url: str) -> Connection:
@@ -112,13 +116,16 @@ def connection_to(host: ModelHost, url: str) -> Connection:
 
 
 def client_lines(to: Connection) -> list[tuple[str, str]]:
-    """For each client its name and the line to paste. Agents are told the window, to compact before it is full."""
+    """For each client its name and the line to paste.
+
+    Agents are told the window, to compact before it is full. Those that cannot work in it are left out.
+    """
     body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
     auth, key = ("", "") if to.key == NO_KEY else (f" -H 'Authorization: Bearer {to.key}'", f" --api-key {to.key}")
     return [
         ("curl", f"curl {to.url}/v1/chat/completions -H 'Content-Type: application/json'{auth} -d '{body}'"),
         ("openai SDK", f'OpenAI(base_url="{to.url}/v1", api_key="{to.key}")'),
-        *((agent.title, agent.line(to)) for agent in CODING_AGENTS.values()),
+        *((agent.title, agent.line(to)) for agent in agents_for(to.window)),
         ("Open WebUI", f"OPENAI_API_BASE_URL={to.url}/v1 OPENAI_API_KEY={to.key} open-webui serve"),
         ("terminal", f"leftoff chat {to.url}{key}"),
     ]

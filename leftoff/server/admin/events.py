@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,12 +24,11 @@ from leftoff.server.http.endpoint import Endpoint, attended
 from leftoff.server.http.errors import ClientGoneError
 from leftoff.server.http.loop_bridge import loop_bridge
 from leftoff.server.reply.joined import Answer, answers_of, budgets_of, joined
+from leftoff.server.reply.response import EVENTS
 from leftoff.server.tenant import Tenant, tenant_of
 
-_encode = msgspec.json.Encoder().encode
 _PAUSE_SECONDS = 1.0
 _MAX_WAITING = 256  # reports for one who reads slowly; the oldest are dropped
-_HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 
 
 class EventsApi(Dialect):
@@ -40,7 +38,7 @@ class EventsApi(Dialect):
         return [Endpoint("GET", "/cache/events", "Changes of the cache, as server-sent events", self.events)]
 
     async def events(self, request: Request) -> Response:
-        self._host.require_alive()
+        self._hosts.first.require_alive()
         model = request.query_params.get("model")
         only = self._hosts.opened(model)[0].name if model else None
         request.scope["state"][ENDS_WITH_SERVER] = True
@@ -68,7 +66,7 @@ class _Feed(Response):
 
         self._log.watchers.append(watcher)  # before the head is sent: who has it misses nothing
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": EVENTS.headers})
             with suppress(ClientGoneError, HostClosedError, asyncio.CancelledError):
                 await attended(receive, self._write(send))
         finally:
@@ -133,4 +131,4 @@ class _Feed(Response):
 
 
 def _event(name: bytes, content: object) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (name, _encode(content))
+    return b"event: %b\n" % name + EVENTS.frame(content)

@@ -7,6 +7,7 @@ disk  [0 ···· 40)──[40 · 60)
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from blake3 import blake3
@@ -28,6 +29,13 @@ class PointView(Struct):
     bytes: int
     hits: int
     is_pinned: bool
+
+
+class Held(NamedTuple):
+    """How many tokens of a node have pages in a tier, and the bytes of those and of its resume points there."""
+
+    num_tokens: int
+    num_bytes: int
 
 
 @dataclass(slots=True)
@@ -75,12 +83,12 @@ class Merged:
             at, num_bytes = at.parent, num_bytes - len(keys[-1])
         return np.frombuffer(b"".join(reversed(keys)), np.int32)
 
-    def held(self, source: str) -> tuple[int, float]:
-        """How many of its tokens have pages in a tier, and the bytes of those."""
-        pages = [page for copy in self.copies if copy.source == source for page in copy.pages]
+    def held(self, tier: str) -> Held:
+        pages = [page for copy in self.copies if copy.source == tier for page in copy.pages]
         tokens = [max(0, min(page.end, self.end) - max(page.start, self.start)) for page in pages]
         shares = [page.nbytes / (page.page_end - page.page_start) for page in pages]
-        return sum(tokens), sum(num * share for num, share in zip(tokens, shares, strict=True))
+        page_bytes = sum(num * share for num, share in zip(tokens, shares, strict=True))
+        return Held(sum(tokens), round(page_bytes) + sum(point.bytes for point in self.points if point.tier == tier))
 
 
 def merge(roots: Sequence[NodeCopy]) -> Iterator[Merged]:
@@ -102,7 +110,7 @@ def merge(roots: Sequence[NodeCopy]) -> Iterator[Merged]:
 
 
 def _grouped(copies: Sequence[NodeCopy], start: int) -> list[list[NodeCopy]]:
-    """By their next token."""
+    """The copies in groups by their next token."""
     groups: dict[bytes, list[NodeCopy]] = {}
     for copy in copies:
         offset = (start - copy.start) * WIDTH

@@ -37,29 +37,15 @@ class MetricsApi(Dialect):
         answers = await answers_of(hosts, show)
         is_of_one = self._hosts.has_one or model
         metrics = next(iter(answers.values())) if is_of_one else _labelled(answers)
-        refused, states = self._hosts.log.refused[tenant.name], Counter(late.status for late in self._hosts.listed())
-        scrape = _Scrape([*metrics, _budgets(hosts), _refused(refused), _states(states)])
+        scrape = _Scrape([*metrics, *self._metrics_of_all(hosts, tenant)])
         return Response(generate_latest(scrape), headers={"content-type": CONTENT_TYPE_LATEST})
 
-
-def _budgets(hosts: Sequence[ModelHost]) -> Metric:
-    """Models share them."""
-    family = GaugeMetricFamily("leftoff_cache_budget_bytes", "Bytes that may be kept", labels=["tier"])
-    for name, nbytes in budgets_of(hosts).items():
-        family.add_metric([name], nbytes)
-    return family
-
-
-def _refused(counts: Mapping[str, int]) -> Metric:
-    """They have reached no model."""
-    return _labelled_counter("leftoff_refused_requests", "Requests refused, by HTTP status", "status", dict(counts))
-
-
-def _states(states: Mapping[str, int]) -> Metric:
-    family = GaugeMetricFamily("leftoff_models", "Models by their state", labels=["state"])
-    for state, num in sorted(states.items()):
-        family.add_metric([state], num)
-    return family
+    def _metrics_of_all(self, hosts: Sequence[ModelHost], tenant: Tenant) -> Iterator[Metric]:
+        """Metrics that belong to no single model: budgets are shared, and what was refused has reached none."""
+        refused, states = self._hosts.log.refused[tenant.name], Counter(late.status for late in self._hosts.listed())
+        yield _labelled_gauge("leftoff_cache_budget_bytes", "Bytes that may be kept", "tier", budgets_of(hosts))
+        yield _labelled_counter("leftoff_refused_requests", "Requests refused, by HTTP status", "status", refused)
+        yield _labelled_gauge("leftoff_models", "Models by their state", "state", states)
 
 
 def _metrics(host: ModelHost, tenant: Tenant) -> Iterator[Metric]:
@@ -72,10 +58,8 @@ def _metrics(host: ModelHost, tenant: Tenant) -> Iterator[Metric]:
     yield from _swap_metrics(host.scheduler.gate.swaps)
     yield from _tier_metrics([tier_view(tier, tenant) for tier in host.cache.tiers])
     if host.fleet is not None:
-        reachable = GaugeMetricFamily("leftoff_reachable", "Whether index and store answer", labels=["part"])
-        for part, is_reachable in host.fleet.reachable().items():
-            reachable.add_metric([part], float(is_reachable))
-        yield reachable
+        reachable = host.fleet.reachable()
+        yield _labelled_gauge("leftoff_reachable", "Whether index and store answer", "part", reachable)
     memory, encoder = host.cache.memory, host.prompts.encoder
     yield _gauge("leftoff_context_tokens", "Tokens that fit in the engine", memory.num_cells)
     if tenant.is_alone:  # else other tenants fill the context too
@@ -142,18 +126,13 @@ def _swap_metrics(swaps: Swaps) -> Iterator[Metric]:
 
 
 def _tier_metrics(tiers: Sequence[TierView]) -> Iterator[Metric]:
-    used = GaugeMetricFamily("leftoff_cache_bytes", "Bytes kept", labels=["tier"])
-    entries = GaugeMetricFamily("leftoff_cache_entries", "Resume points kept", labels=["tier"])
-    for tier in tiers:
-        used.add_metric([tier.name], tier.used_bytes)
-        entries.add_metric([tier.name], tier.entries)
+    yield _labelled_gauge("leftoff_cache_bytes", "Bytes kept", "tier", {tier.name: tier.used_bytes for tier in tiers})
+    entries = {tier.name: tier.entries for tier in tiers}
+    yield _labelled_gauge("leftoff_cache_entries", "Resume points kept", "tier", entries)
     waiting = {tier.name: tier.waiting for tier in tiers if tier.waiting is not UNSET}
+    if waiting:
+        yield _labelled_gauge("leftoff_cache_waiting", "Pages and snapshots not written yet", "tier", waiting)
     evictions = {tier.name: tier.evictions for tier in tiers if tier.evictions is not UNSET}
-    yield from (used, entries)
-    for name, count in waiting.items():
-        family = GaugeMetricFamily("leftoff_cache_waiting", "Pages and snapshots not written yet", labels=["tier"])
-        family.add_metric([name], count)
-        yield family
     yield _labelled_counter("leftoff_cache_evictions", "Resume points given up for the budget", "tier", evictions)
     written = {tier.name: tier.written_bytes for tier in tiers if tier.written_bytes is not UNSET}
     yield _labelled_counter("leftoff_cache_written_bytes", "Bytes written since the start", "tier", written)
@@ -165,6 +144,13 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 def _labelled_counter(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = CounterMetricFamily(name, text, labels=[label])
+    for key, value in sorted(values.items()):
+        family.add_metric([key], value)
+    return family
+
+
+def _labelled_gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
     for key, value in sorted(values.items()):
         family.add_metric([key], value)
     return family

@@ -91,7 +91,7 @@ class PageApi(Dialect):
 
     async def scenes(self, _: Request) -> Response:
         """As long as the context allows: a part of it is for questions and replies."""
-        host = self._host
+        host = self._hosts.first
         guest_tokens = host.prompts.tokens(guest_list(_SAMPLE, "")).size / _SAMPLE
         num_guests = min(MAX_GUESTS, int(_PART_OF_CONTEXT * host.context_tokens / guest_tokens))
         return json_response({"scenes": make_scenes(num_guests, guest_tokens)})

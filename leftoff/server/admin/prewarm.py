@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from leftoff.adapters import AdapterSet
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.template.render import TemplateError
 from leftoff.config import MIB
+from leftoff.host.callers import PREWARM
 from leftoff.host.header_file import HeaderFile, last_headers, read_header
 from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
@@ -29,7 +31,7 @@ from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import Replies, json_response
 from leftoff.server.request.aside import aside
 from leftoff.server.request.build import adapters_of
-from leftoff.server.request.fields import ChatFields
+from leftoff.server.request.fields import ChatRequest
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.tenant import namespace_of, tenant_of
 from leftoff.setting import SettingError
@@ -39,12 +41,14 @@ logger = logging.getLogger("leftoff.requests")
 
 LAST = "last"  # in the setting: the headers that clients used last
 _MAX_LAST = 3  # an agent, its sub-agents, another agent
+_NUM_SHOWN = 60  # letters of a header, so that people know which it is
 _ANY_USER_MESSAGE = {"role": "user", "content": "."}
 
 
 class Prewarmed(Struct):
-    """A pinned prefix: its tokens, how many of them were computed now, and its size."""
+    """A pinned prefix: its first words, its tokens, how many of them were computed now, and its size."""
 
+    begins: str
     tokens: int
     computed: int
     bytes: int
@@ -71,11 +75,11 @@ class PrewarmApi(Dialect):
         summary = "Compute messages ahead of the first conversation, and pin them"
         last = "Compute the headers that clients used last, and pin them"
         return [
-            Endpoint("POST", "/cache/prewarm", summary, self.prewarm, ChatFields),
+            Endpoint("POST", "/cache/prewarm", summary, self.prewarm, ChatRequest),
             Endpoint("POST", "/cache/prewarm/last", last, self.prewarm_last),
         ]
 
-    async def prewarm(self, request: Request, body: ChatFields) -> Response:
+    async def prewarm(self, request: Request, body: ChatRequest) -> Response:
         namespace = namespace_of(request, body.cache_salt)
         read = partial(body.conversation, namespace, shows_all_tools=True)
         host = await self._hosts.of(body.model or request.query_params.get("model"))
@@ -100,12 +104,12 @@ async def prewarm(
     """
     used = host.adapters.asked(None) if adapters is None else adapters
 
-    def make() -> tuple[Prompt, str]:
+    def make() -> tuple[Conversation, Prompt]:
         conversation = read()
-        return _prompt(host, conversation).adapted(used), conversation.namespace
+        return conversation, _prompt(host, conversation).adapted(used)
 
-    prompt, namespace = await aside(host, make, request)
-    job = ReplyJob(prompt, Sampling(), max_tokens=0, namespace=namespace)
+    conversation, prompt = await aside(host, make, request)
+    job = ReplyJob(prompt, Sampling(), max_tokens=0, namespace=conversation.namespace, caller=PREWARM)
     with Replies(host, [job], f"prewarm-{uuid.uuid4().hex}") as replies:
         (reply,) = await replies.collect()
     nbytes = await host.between_steps(lambda: host.cache.pin(prompt.tokens, job.namespace))
@@ -113,7 +117,7 @@ async def prewarm(
         budget = host.cache.ram.budget.budget_bytes // MIB
         raise ApiError(507, f"{prompt.length} tokens do not fit into {budget} MiB: give --ram more", code="no_room")
     assert reply.report is not None
-    return Prewarmed(prompt.length, reply.report.computed, nbytes)
+    return Prewarmed(_first_words(conversation), prompt.length, reply.report.computed, nbytes)
 
 
 def prewarm_at_start(host: ModelHost) -> list[NamedPrewarmed]:
@@ -148,6 +152,11 @@ async def _prewarm_last(host: ModelHost, files: Sequence[HeaderFile]) -> Prewarm
         except (ApiError, TemplateError) as error:
             done.failed.append(str(error))
     return done
+
+
+def _first_words(conversation: Conversation) -> str:
+    texts = (message.get("content") for message in conversation.messages)
+    return shorten(next((text for text in texts if isinstance(text, str)), ""), _NUM_SHOWN, placeholder="…")
 
 
 def _prompt(host: ModelHost, conversation: Conversation) -> Prompt:

@@ -198,11 +198,7 @@ def _ends_in(node: Merged, wanted: str, max_tokens: int, text: TextOf) -> bool:
 
 
 def _node(node: Merged, is_found: bool, text: TextOf) -> MergedNodeView:
-    ram_tokens, ram_bytes = node.held("RAM")
-    disk_tokens, disk_bytes = node.held("disk")
-    store_tokens, store_bytes = node.held("store")
-    points = node.points
-    of = {tier: sum(point.bytes for point in points if point.tier == tier) for tier in ("RAM", "disk", "store")}
+    ram, disk, store = map(node.held, ("RAM", "disk", "store"))
     return MergedNodeView(
         id=node.id,
         parent=node.parent.id if node.parent is not None else None,
@@ -210,13 +206,13 @@ def _node(node: Merged, is_found: bool, text: TextOf) -> MergedNodeView:
         end=node.end,
         age_s=round(max(0.0, time.monotonic() - max(copy.last_used for copy in node.copies)), 3),
         slots=[int(copy.source.split()[1]) for copy in node.copies if copy.source.startswith("slot")],
-        ram_tokens=ram_tokens,
-        ram_bytes=round(ram_bytes) + of["RAM"],
-        disk_tokens=disk_tokens,
-        disk_bytes=round(disk_bytes) + of["disk"],
-        store_tokens=store_tokens,
-        store_bytes=round(store_bytes) + of["store"],
-        points=sorted(points, key=lambda point: (point.position, point.tier)),
+        ram_tokens=ram.num_tokens,
+        ram_bytes=ram.num_bytes,
+        disk_tokens=disk.num_tokens,
+        disk_bytes=disk.num_bytes,
+        store_tokens=store.num_tokens,
+        store_bytes=store.num_bytes,
+        points=sorted(node.points, key=lambda point: (point.position, point.tier)),
         lead=text(node.before(_LEAD_TOKENS)).rpartition("\n")[2],
         text=text(np.frombuffer(node.key, np.int32)[:_PREVIEW_TOKENS]),
         is_found=is_found,

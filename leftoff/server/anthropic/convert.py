@@ -6,19 +6,26 @@ from typing import Any, Literal
 from msgspec.json import encode
 
 from leftoff.chat.conversation import DEFERRED
-from leftoff.server.anthropic.types import InputBlock, InputMessage, MessagesRequest, Source, Tool, ToolChoice
+from leftoff.server.anthropic.types import (
+    InputBlock,
+    InputMessage,
+    MessagesRequest,
+    OutputFormat,
+    Source,
+    Tool,
+    ToolChoice,
+)
 from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field, missing_field
 from leftoff.server.request.content import ForeignPart, joined
 from leftoff.server.request.fields import (
     ChatRequest,
+    ForeignFormat,
     FunctionCall,
     Message,
-    ResponseFormat,
     ToolCall,
     chat_body,
     function_tool,
-    response_format,
 )
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -148,7 +155,7 @@ def _document(block: InputBlock, place: str) -> Iterator[str | ForeignPart]:
 
 
 def _plain_parts(content: Any, place: str) -> Iterator[str | ForeignPart]:  # noqa: ANN401
-    """Of content that has no blocks with blocks of their own."""
+    """The parts of content whose blocks have no blocks in them."""
     return (_plain_part(*placed) for placed in _inner_blocks(content, place))
 
 
@@ -191,8 +198,5 @@ def _choice(choice: ToolChoice) -> str | dict[str, Any]:
     return {"type": "function", "function": {"name": choice.name}}
 
 
-def _format(wanted: dict[str, Any]) -> ResponseFormat:
-    place = "output_config.format"
-    if wanted.get("type") != "json_schema":
-        raise bad_field(f"{place}.type", f"is {wanted.get('type')!r}: must be 'json_schema'")
-    return response_format(place, {"type": "json_schema", "json_schema": {"schema": wanted.get("schema")}})
+def _format(wanted: OutputFormat) -> ForeignFormat:
+    return ForeignFormat(wanted.type, schema=wanted.schema, place="output_config.format")

@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from leftoff.server.anthropic.convert import MarkedMessages, as_chat
 from leftoff.server.anthropic.types import MessagesRequest
-from leftoff.server.anthropic.writer import MessageWriter, error_body, failure
+from leftoff.server.anthropic.writer import STREAM, MessageWriter, error_body
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ErrorShape
-from leftoff.server.reply.response import NAMED_EVENTS, answer, json_response
+from leftoff.server.reply.response import answer, json_response
 from leftoff.server.reply.waiting import WaitingRoom
 from leftoff.server.request.build import chat_jobs, count_tokens
 from leftoff.types import Prompt
@@ -28,7 +28,7 @@ class Anthropic(Dialect):
     error_shapes: ClassVar[Mapping[str, ErrorShape]] = {"/v1/messages": error_body}
 
     def endpoints(self) -> list[Endpoint]:
-        room = WaitingRoom(self._hosts, NAMED_EVENTS, failure, sign=lambda _: {"type": "ping"})
+        room = WaitingRoom(self._hosts, STREAM)
         return [
             Endpoint("POST", "/v1/messages", "Reply to messages", room.before(self.messages), MessagesRequest),
             Endpoint("POST", "/v1/messages/count_tokens", "Tokens of messages", self.count_tokens, MessagesRequest),

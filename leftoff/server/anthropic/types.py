@@ -4,6 +4,7 @@ Fields that only Anthropic's own servers honour (`metadata`, `context_management
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -76,11 +77,18 @@ class Thinking(Struct):
     type: str
 
 
+class OutputFormat(Struct):
+    """The form of the text: JSON by a schema."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any] | None = None
+
+
 class OutputConfig(Struct):
     """The field `output_config`: effort and format."""
 
     effort: str | None = None
-    format: dict[str, Any] | None = None
+    format: OutputFormat | None = None
 
 
 class MessagesRequest(GenerationFields, kw_only=True):
@@ -96,8 +104,9 @@ class MessagesRequest(GenerationFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
     def picture_texts(self) -> Iterator[str | None]:
-        """Of messages, and of the results of tools in them."""
-        for block in (block for message in self.messages for block in message.content if not isinstance(block, str)):
+        """In messages, and in the results of tools there."""
+        contents = [message.content for message in self.messages if isinstance(message.content, list)]
+        for block in chain.from_iterable(contents):
             if block.type == "image":
                 yield _data(block.source)
             elif block.type == "tool_result" and isinstance(block.content, list):

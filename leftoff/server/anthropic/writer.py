@@ -4,7 +4,7 @@ A tool call is sent once it is complete. One that was cut off is left out: clien
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -36,9 +36,13 @@ def error_body(error: Exception) -> ErrorBody:
     return ErrorBody(ErrorDetails(_ERROR_TYPES.get(known.status, BAD_REQUEST), message))
 
 
-def failure(error: Exception) -> Json:
+def _failure(error: Exception) -> Json:
     """An error as an event of a stream."""
     return {"error": msgspec.to_builtins(error_body(error).error), "type": "error"}
+
+
+_PING = {"type": "ping"}
+STREAM = replace(NAMED_EVENTS, failure=_failure, nothing=NAMED_EVENTS.frame(_PING))
 
 
 @dataclass
@@ -48,8 +52,7 @@ class MessageWriter(Writer):
     id: str
     model: str
     kept: int
-    framing = NAMED_EVENTS
-    failure = staticmethod(failure)
+    framing = STREAM
     shows_progress = True
     _blocks: Blocks = field(default_factory=Blocks)
     _has_begun: bool = False
@@ -84,7 +87,7 @@ class MessageWriter(Writer):
         """
         self._num_silent += 1
         if self._num_silent % _PINGS:
-            yield {"type": "ping"}
+            yield _PING
             return
         yield from self._begin(stream.job.prompt.length, 0)
         if self._open is None:
@@ -98,7 +101,7 @@ class MessageWriter(Writer):
             self._has_begun = True
             message = self._message([], self._usage(total, reused, 0))
             yield {"type": "message_start", "message": message}
-            yield {"type": "ping"}
+            yield _PING
 
     def _message(self, content: list[Json], usage: Json) -> Json:
         return {
@@ -156,7 +159,7 @@ class MessageWriter(Writer):
     def _content(self, block: Block, stream: ReplyStream) -> Json:
         match block.kind:
             case "text":
-                return {"type": "text", "text": block.text, "citations": None}
+                return {"type": "text", "text": block.text}
             case "reasoning":
                 return {"type": "thinking", "thinking": block.text, "signature": self.id}
             case "call":
@@ -164,22 +167,19 @@ class MessageWriter(Writer):
                 return {"type": "tool_use", "id": call_id, "name": block.name, "input": block.arguments}
 
     def _usage_of(self, reply: ReplyStream) -> Json:
-        report, generated = reply.report, reply.timings.num_generated
-        return self._usage(report.prompt_tokens, report.reused, generated) if report else _usage(0, 0, 0, generated)
+        report = reply.report
+        total, reused = (report.prompt_tokens, report.reused) if report else (0, 0)
+        return self._usage(total, reused, reply.timings.num_generated)
 
     def _usage(self, total: int, reused: int, generated: int) -> Json:
         """The prompt in three parts: [0 ·· cache_read ·· )[ ·· cache_creation ·· last mark)[ ·· input ·· )."""
-        kept = max(self.kept, reused)
-        return _usage(total - kept, kept - reused, reused, generated)
-
-
-def _usage(read: int, created: int, reused: int, generated: int) -> Json:
-    return {
-        "input_tokens": read,
-        "cache_creation_input_tokens": created,
-        "cache_read_input_tokens": reused,
-        "output_tokens": generated,
-    }
+        kept = min(max(self.kept, reused), total)
+        return {
+            "input_tokens": total - kept,
+            "cache_creation_input_tokens": kept - reused,
+            "cache_read_input_tokens": reused,
+            "output_tokens": generated,
+        }
 
 
 def _stop(reply: ReplyStream, blocks: Sequence[Block]) -> Json:

@@ -60,6 +60,6 @@ def _result(index: int, score: float, texts: list[str], body: wire.RerankRequest
 
 
 def _scored(index: int, score: float, texts: list[str], body: wire.RerankRequest) -> dict[str, Any]:
-    """As text-embeddings-inference shows it: between 0 and 1, unless the raw number is asked for."""
+    """A score as text-embeddings-inference shows it: between 0 and 1, unless the raw number is asked for."""
     text = {"text": texts[index]} if body.return_text else {}
     return {"index": index, "score": score if body.raw_scores else 1 / (1 + math.exp(-score))} | text

@@ -106,7 +106,7 @@ class _Asked:
         return await self.host.embeddings.embed(self.texts, self.namespace)
 
     async def unit_vectors(self, dimensions: int | None) -> list[Vector]:
-        """Of length one; of the first numbers only, if so many are wanted."""
+        """The vectors cut to so many dimensions, if that is asked for, and of length one."""
         width = (await self.host.embeddings.shape()).width
         if dimensions is not None and dimensions > width:
             raise bad_field("dimensions", f"is {dimensions}, and the vectors of {self.host.name} have {width}")
@@ -114,7 +114,7 @@ class _Asked:
 
 
 def _normalised(vector: Vector, norm: int = _EUCLID) -> Vector:
-    """Divided by its p-norm; llama-server has 0 for its largest number, and -1 for nothing."""
+    """The vector divided by its p-norm; with llama-server's 0 by its largest number, and with -1 as it is."""
     if norm < 0:
         return vector
     length = np.abs(vector).max() / _LARGEST if norm == 0 else np.linalg.norm(vector.astype(np.float64), norm)

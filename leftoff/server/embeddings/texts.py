@@ -58,13 +58,13 @@ class TextReader:
         parted = _mark(words.separator)
         asked = words.tokenize(query, parse_special=False)
         told = words.tokenize(text, parse_special=False)[:most]
-        room = self.max_tokens - begun.size - asked.size - parted.size - 2 * ended.size
+        room = self._room_beside(begun.size + asked.size + parted.size + 2 * ended.size)
         return np.concatenate([begun, asked, ended, parted, self._fitted(told, room, place), ended])
 
     def _templated(self, query: str, text: str, place: str, most: int | None) -> Tokens:
-        """As the model file has it; only the text is cut."""
+        """A pair by the template of the model file; only the text is cut."""
         told = self.vocabulary.tokenize(text, parse_special=False)
-        room = self.max_tokens - self._filled(query, "").size
+        room = self._room_beside(self._filled(query, "").size)
         kept = self._fitted(told[:most], room, place)
         filled = self._filled(query, text if kept.size == told.size else self.vocabulary.text(kept))
         return self._fitted(filled, self.max_tokens, place)
@@ -93,6 +93,13 @@ class TextReader:
         if not tokens.size:
             raise bad_field(place, "is empty: there is nothing to embed")
         return self._fitted(tokens, self.max_tokens, place)
+
+    def _room_beside(self, num_asked: int) -> int:
+        """How many tokens a query leaves for the text that may answer it."""
+        if num_asked >= self.max_tokens:
+            problem = f"has {num_asked} tokens, and the model takes {self.max_tokens} at most, with a document"
+            raise bad_field("query", f"{problem}: send a shorter one")
+        return self.max_tokens - num_asked
 
     def _fitted(self, tokens: Tokens, room: int, place: str) -> Tokens:
         if tokens.size <= room:

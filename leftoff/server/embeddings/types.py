@@ -5,12 +5,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, Struct, field
 
 MAX_TEXTS = 2048  # as many as OpenAI takes
+MAX_NORM = 1 << 20
 
 Text = str | dict[str, Any]  # Cohere's and Jina's documents may be objects with a text
 
 
 class TextRequest(Struct, kw_only=True):
-    """What all of them have."""
+    """The fields that all these bodies have."""
 
     model: str | None = None
     cache_salt: str | None = None
@@ -31,7 +32,8 @@ class EmbeddingRequest(TextRequest, kw_only=True):
 
     content: Raw = field(default_factory=Raw)
     input: Raw = field(default_factory=Raw)
-    embd_normalize: int = 2  # the p of the norm; -1: none, 0: by the largest number
+    # the p of the norm; -1: none, 0: by the largest number
+    embd_normalize: Annotated[int, Meta(ge=-1, le=MAX_NORM)] = 2
 
 
 class OllamaRequest(TextRequest, kw_only=True):

@@ -3,9 +3,9 @@
 import asyncio
 import gc
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec.inspect import ListType, LiteralType, Metadata, StructType, Type, UnionType, type_info
@@ -29,12 +29,6 @@ _PATH_STEP = re.compile(r"\w+|\[")
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
 
 
-class WithPictures(Protocol):
-    """A body that may have pictures, which are taken from nowhere else and kept nowhere."""
-
-    def picture_texts(self) -> Iterable[str | None]: ...
-
-
 def known_files_of(request: Request) -> dict[str, KnownFile]:
     """The pictures of a request that were sent before, by the names that its decoded body has for them."""
     files: dict[str, KnownFile] = getattr(request.state, "known_files", {})
@@ -43,22 +37,22 @@ def known_files_of(request: Request) -> dict[str, KnownFile]:
 
 async def read_body(request: Request, kind: type[Body]) -> Body:
     """The body of a request, decoded; its size is in the request's state. Large ones are checked on another thread."""
-    return await decoded(request, await received(request), kind)
+    try:
+        data = await request.body()
+    except ClientDisconnect as error:
+        raise ClientGoneError from error
+    return await decoded(request, data, kind)
 
 
 async def decoded(request: Request, data: bytes, kind: type[Body]) -> Body:
-    """The body of a request that is there; a picture in it that was sent before has a name of `known_files_of`."""
+    """The body of a request that is there.
+
+    Of a type with `picture_texts`, which gives all texts that are taken for pictures and for nothing else, a picture
+    that was sent before has a name of `known_files_of`.
+    """
     request.state.num_bytes = len(data)
     body = await _with_names(request, data, kind) if hasattr(kind, "picture_texts") else None
     return body if body is not None else await _read(data, kind)
-
-
-async def received(request: Request) -> bytes:
-    """The bytes of the body, once they are all there."""
-    try:
-        return await request.body()
-    except ClientDisconnect as error:
-        raise ClientGoneError from error
 
 
 async def _with_names(request: Request, data: bytes, kind: type[Body]) -> Body | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_type_hints
 
@@ -55,9 +55,9 @@ class Endpoint:
             return await on_error(request, error)
 
 
-async def attended(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+async def attended(receive: Receive, work: Awaitable[Result]) -> Result:
     """Await `work` while the client is connected; cancel it, and raise `ClientGoneError`, when the client leaves."""
-    task = asyncio.create_task(work)
+    task = asyncio.ensure_future(work)
     gone = asyncio.create_task(_gone(receive))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -92,7 +92,7 @@ class KnownFiles:
 
 @cache
 def fastest_hash() -> Hash:
-    """That of the strong hashes which is fastest here, for what is known only as long as the process lives.
+    """SHA-256 or BLAKE3, whichever is faster here: for hashes that are kept only as long as the process lives.
 
     Where a processor has instructions for SHA-256, that may be four times as fast as BLAKE3, and else a fifth.
     """

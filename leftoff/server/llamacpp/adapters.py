@@ -16,7 +16,7 @@ from leftoff.server.tenant import tenant_of
 
 
 class LoraAdapters(Dialect):
-    """Of the first model, or of the one that the query names."""
+    """The adapters of the first model, or of the one that the query names."""
 
     def endpoints(self) -> list[Endpoint]:
         return [

@@ -19,7 +19,7 @@ from leftoff.engine.vocabulary import Vocabulary
 from leftoff.host.host import ModelHost
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
-from leftoff.server.http.errors import bad_field, error_body, missing_field
+from leftoff.server.http.errors import bad_field, missing_field
 from leftoff.server.llamacpp import types as wire
 from leftoff.server.llamacpp.writer import NativeWriter, default_settings
 from leftoff.server.reply.response import EVENTS, answer, json_response
@@ -27,7 +27,7 @@ from leftoff.server.reply.waiting import WaitingRoom
 from leftoff.server.request.aside import aside
 from leftoff.server.request.attachments import attached_to
 from leftoff.server.request.build import conversation_of, raw_jobs
-from leftoff.server.request.fields import ChatFields
+from leftoff.server.request.fields import ChatRequest
 from leftoff.server.request.raw_prompts import RawPrompts, token_ids
 from leftoff.server.tenant import namespace_of
 
@@ -40,7 +40,7 @@ class Native(Dialect):
     """The routes that OpenAI's API does not have."""
 
     def endpoints(self) -> list[Endpoint]:
-        complete = WaitingRoom(self._hosts, EVENTS, error_body).before(self.completion)
+        complete = WaitingRoom(self._hosts, EVENTS).before(self.completion)
         completion = Endpoint("POST", "/completion", "Text completion", complete, wire.NativeRequest)
         health = Endpoint("GET", "/health", "Whether the server can answer", self.health)
         return [
@@ -49,7 +49,7 @@ class Native(Dialect):
             Endpoint("POST", "/tokenize", "Text to tokens", self.tokenize, wire.TokenizeRequest),
             Endpoint("POST", "/detokenize", "Tokens to text", self.detokenize, wire.DetokenizeRequest),
             Endpoint("GET", "/tokenizer_info", "The tokenizer, for vLLM's clients", self.tokenizer_info),
-            Endpoint("POST", "/apply-template", "A chat as the template renders it", self.apply_template, ChatFields),
+            Endpoint("POST", "/apply-template", "A chat as the template renders it", self.apply_template, ChatRequest),
             Endpoint("GET", "/props", "The model and default settings", self.props),
             Endpoint("POST", "/models/load", "Loads a model in its turn", self.load, wire.ModelRequest),
             Endpoint("POST", "/models/unload", "Lets a model sleep", self.unload, wire.ModelRequest),
@@ -102,7 +102,7 @@ class Native(Dialect):
             }
         )
 
-    async def apply_template(self, request: Request, body: ChatFields) -> Response:
+    async def apply_template(self, request: Request, body: ChatRequest) -> Response:
         host = await self._hosts.of(body.model)
         attached = await attached_to(host, request, body.messages)
         text = await aside(host, lambda: host.chats.text(conversation_of(host, body, attached=attached)), request)
@@ -140,28 +140,30 @@ class Native(Dialect):
         late = self._hosts.named(body.model)
         if late.status == "loaded":
             raise bad_field("model", f"{late.name} is already loaded")
-        loading: Future[Any] = late.host.scheduler.waking.load() if late.is_ready and late.host else late.ask()
-        loading.add_done_callback(partial(_told, late.name))
+        host = late.ready
+        loading: Future[Any] = host.scheduler.waking.load() if host is not None else late.ask()
+        loading.add_done_callback(partial(_log_failure, late.name))
         return json_response({"success": True})
 
     async def unload(self, _: Request, body: wire.ModelRequest) -> Response:
         """A model that is busy answers first what was asked."""
         late = self._hosts.named(body.model)
-        if late.host is None or not late.is_open or late.host.engine.is_asleep:
+        host = late.opened
+        if host is None or host.engine.is_asleep:
             raise bad_field("model", f"{late.name} is not loaded")
-        if not late.host.model.may_sleep:
+        if not host.model.may_sleep:
             problem = f"{late.name} was not loaded to sleep: start the server with --sleep-idle-seconds"
             raise bad_field("model", problem)
-        await asyncio.wrap_future(late.host.rest())
+        await asyncio.wrap_future(host.rest())
         return json_response({"success": True})
 
     async def health(self, _: Request) -> Response:
-        self._host.require_alive()
+        self._hosts.first.require_alive()
         return json_response({"status": "ok", "models": self._hosts.states})  # for routers that have no index
 
 
-def _told(name: str, loading: Future[Any]) -> None:
-    """Nobody waits for a load by itself: what is wrong with it is logged."""
+def _log_failure(name: str, loading: Future[Any]) -> None:
+    """Logs what was wrong with a load, for whose end nobody waits."""
     if not loading.cancelled() and (error := loading.exception()) is not None:
         logger.warning("%s could not be loaded: %s", name, error)
 

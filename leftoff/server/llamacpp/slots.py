@@ -38,7 +38,7 @@ class Slots(Dialect):
         ]
 
     async def states(self, request: Request) -> Response:
-        """Of all models, or of the one that the query names. Of several, each slot says its model."""
+        """The slots of all models, or of the one that the query names. Of several, each slot says its model."""
         tenant = tenant_of(request)
 
         async def show(host: ModelHost) -> Answer:
@@ -50,7 +50,7 @@ class Slots(Dialect):
         return json_response(states)
 
     async def act(self, request: Request) -> Response:
-        """In the first model, or in the one that the query names."""
+        """Saves, restores or erases a slot of the first model, or of the one that the query names."""
         host = await self._hosts.of(request.query_params.get("model"))
         number, action = _number(host, request), request.query_params.get("action")
         began = time.perf_counter()
@@ -76,7 +76,7 @@ async def _save(host: ModelHost, request: Request, number: int) -> dict[str, Any
 
 
 async def _restore(host: ModelHost, request: Request) -> dict[str, Any]:
-    """Into any idle slot: prompts find their sequence wherever it is."""
+    """Loads a sequence into any idle slot: prompts find it wherever it is."""
     name, cache = await _file_name(request), host.cache
     file = host.slot_files.get(tenant_of(request).name, name)
     if file is None:

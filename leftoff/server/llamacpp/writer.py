@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish
-from leftoff.server.http.errors import error_body
 from leftoff.server.llamacpp.types import NativeRequest
 from leftoff.server.reply.response import EVENTS, Json, Writer
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
@@ -27,7 +26,6 @@ class NativeWriter(Writer):
     context_tokens: int
     body: NativeRequest
     framing = EVENTS
-    failure = staticmethod(error_body)
     _num_sent: Counter[int] = field(default_factory=Counter)  # tokens: the engine may be ahead of the stream
 
     @property

@@ -9,12 +9,11 @@ from leftoff.server.ollama.types import Call, OllamaChatRequest, OllamaGenerateR
 from leftoff.server.request.content import ForeignPart, Part, joined
 from leftoff.server.request.fields import (
     ChatRequest,
+    ForeignFormat,
     FunctionCall,
     Message,
-    ResponseFormat,
     ToolCall,
     chat_body,
-    response_format,
 )
 
 
@@ -77,12 +76,12 @@ def _call(call: Call) -> ToolCall:
     return ToolCall(FunctionCall(call.function.name, call.function.arguments), call.id, "function")
 
 
-def _format(wanted: str | dict[str, Any]) -> ResponseFormat:
+def _format(wanted: str | dict[str, Any]) -> ForeignFormat:
     if isinstance(wanted, dict):
-        return response_format("format", {"type": "json_schema", "json_schema": {"name": "", "schema": wanted}})
+        return ForeignFormat("json_schema", schema=wanted, place="format")
     if wanted != "json":
         raise bad_field("format", f"is {wanted!r}: must be 'json' or a JSON schema")
-    return response_format("format", {"type": "json_object"})
+    return ForeignFormat("json_object", place="format")
 
 
 def _content(words: str, images: list[str] | None, place: str) -> str | list[Part]:

@@ -2,8 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,14 +24,14 @@ from leftoff.host.late_host import LateHost
 from leftoff.host.pictures import projector_file
 from leftoff.lru import LruCache
 from leftoff.server.dialect import Dialect
-from leftoff.server.hosts import Hosts, is_named, matches
-from leftoff.server.http.endpoint import Endpoint, attended
-from leftoff.server.http.errors import ApiError, ErrorShape
+from leftoff.server.hosts import Hosts
+from leftoff.server.http.endpoint import Endpoint, Handler, attended
+from leftoff.server.http.errors import ErrorShape
 from leftoff.server.ollama import types as wire
 from leftoff.server.ollama.convert import messages_as_chat, prompt_as_chat
-from leftoff.server.ollama.writer import OllamaWriter, error_body
-from leftoff.server.reply.response import LINES, Json, answer, json_response
-from leftoff.server.reply.waiting import Handler, WaitingRoom
+from leftoff.server.ollama.writer import STREAM, OllamaWriter, error_body
+from leftoff.server.reply.response import Json, answer, json_response
+from leftoff.server.reply.waiting import WaitingRoom
 from leftoff.server.request.attachments import attached_to
 from leftoff.server.request.build import chat_jobs, raw_jobs
 from leftoff.server.request.fields import ChatRequest
@@ -57,10 +56,7 @@ class Ollama(Dialect):
         self._outlines: LruCache[tuple[Path, int], dict[str, Any]] = LruCache(max_entries=_MAX_OUTLINES)
 
     def endpoints(self) -> list[Endpoint]:
-        chat, generate = (
-            self._unless_unloaded(handler, is_chat=is_chat)
-            for handler, is_chat in ((self.chat, True), (self.generate, False))
-        )
+        chat, generate = self._unless_unloaded(self.chat), self._unless_unloaded(self.generate)
         return [
             Endpoint("POST", "/api/chat", "Chat completion", chat, wire.OllamaChatRequest),
             Endpoint("POST", "/api/generate", "Completion of a prompt", generate, wire.OllamaGenerateRequest),
@@ -70,51 +66,52 @@ class Ollama(Dialect):
             Endpoint("GET", "/api/version", "The version of Ollama that is emulated", self.version),
         ]
 
-    def _unless_unloaded(self, handler: Handler, *, is_chat: bool) -> Handler:
+    def _unless_unloaded(self, handler: Handler) -> Handler:
         """The handler of a request once its model is open, for which a request to unload it does not wait."""
-        waited = WaitingRoom(self._hosts, LINES, error_body, _sign(is_chat=is_chat), streams=_streams).before(handler)
+        waited = WaitingRoom(self._hosts, STREAM, _silence, _streams).before(handler)
 
         async def handle(request: Request, body: Body) -> Response:
             if not body.unloads or not body.is_empty:
                 return await waited(request, body)
             late = self._hosts.named(body.model)
-            if late.host is not None and late.is_open:
-                await asyncio.wrap_future(late.host.rest())
-            chunk = OllamaWriter(full_name(late.name), is_chat).chunk(end={"done_reason": "unload"})
-            return json_response(chunk)
+            if (host := late.opened) is not None and not host.settings.pinned:
+                await asyncio.wrap_future(host.rest())
+            return json_response(_writer(late.name, body).chunk(end={"done_reason": "unload"}))
 
         return handle
 
     async def chat(self, request: Request, body: wire.OllamaChatRequest) -> Response:
         host = await self._hosts.of(body.model)
         if not body.messages:
-            return await _loaded(request, host, body, is_chat=True)
+            return await _loaded(request, host, body)
         jobs = await chat_jobs(host, request, messages_as_chat(body))
-        return await _answer(request, host, jobs, body, is_chat=True)
+        return await _answer(request, host, jobs, body)
 
     async def generate(self, request: Request, body: wire.OllamaGenerateRequest) -> Response:
         host = await self._hosts.of(body.model)
         if not body.prompt:
-            return await _loaded(request, host, body, is_chat=False)
+            return await _loaded(request, host, body)
         chat = prompt_as_chat(body)
         jobs = await (_raw_jobs if body.raw else chat_jobs)(host, request, chat)
-        return await _answer(request, host, jobs, body, is_chat=False)
+        return await _answer(request, host, jobs, body)
 
     async def show(self, _: Request, body: wire.ShowRequest) -> Response:
-        """Of a model that nobody has asked yet, its file tells: it is not loaded for that."""
+        """A model that nobody has asked yet is described by its file: it is not loaded for that."""
         wanted = body.model or body.name
+        encoder = self._hosts.encoder(wanted)
+        if encoder is not None:
+            capabilities = [] if encoder.shape.ranks else ["embedding"]
+            return json_response(_described(encoder.model, encoder.context_tokens, capabilities))
         late = self._hosts.named(wanted)
-        if not is_named(late, wanted) and not matches(late, wanted):
-            raise ApiError(404, f"there is no model {wanted!r} here: this server runs {late.name!r}")
         file = _file(late)
-        if not late.is_open and file is not None:
+        if late.opened is None and file is not None:
             return json_response(await asyncio.to_thread(self._outlined, late.settings, file))
         host = await self._hosts.of(wanted)
-        return json_response(_described(host.model, host.prompts, host.context_tokens, sees=host.prompts.sees_pictures))
+        return json_response(_outline(host.model, host.prompts, host.context_tokens, sees=host.prompts.sees_pictures))
 
     def _outlined(self, settings: Settings, file: Path) -> dict[str, Any]:
         key = (file, file.stat().st_mtime_ns)
-        known = self._outlines.get(key) or _outline(settings, file)
+        known = self._outlines.get(key) or _outline_of_file(settings, file)
         self._outlines.put(key, known)
         return known
 
@@ -143,27 +140,23 @@ async def _raw_jobs(host: ModelHost, request: Request, chat: ChatRequest) -> lis
     )
 
 
-async def _answer(request: Request, host: ModelHost, jobs: list[ReplyJob], body: Body, *, is_chat: bool) -> Response:
-    writer = _writer(host, body, is_chat=is_chat)
+async def _answer(request: Request, host: ModelHost, jobs: list[ReplyJob], body: Body) -> Response:
+    writer = _writer(host.name_for(body.model), body)
     response = await answer(request, host, jobs, uuid.uuid4().hex, writer, stream=_streams(body))
     _keep(host, body)  # once it is asked: before, the model might sleep and wake for it
     return response
 
 
-async def _loaded(request: Request, host: ModelHost, body: Body, *, is_chat: bool) -> Response:
+async def _loaded(request: Request, host: ModelHost, body: Body) -> Response:
     """Answers an empty request: clients send one to load the model."""
-    await attended(request.receive, _done(host.scheduler.waking.load()))
+    await attended(request.receive, asyncio.wrap_future(host.scheduler.waking.load()))
     _keep(host, body)
-    return json_response(_writer(host, body, is_chat=is_chat).chunk(end={"done_reason": "load"}))
-
-
-async def _done(load: Future[None]) -> None:
-    await asyncio.wrap_future(load)
+    return json_response(_writer(host.name_for(body.model), body).chunk(end={"done_reason": "load"}))
 
 
 def _keep(host: ModelHost, body: Body) -> None:
-    """Each request that says how long the model stays says it anew."""
-    if body.keep_s is not None and host.model.may_sleep:
+    """Sets how long the model may be idle before it sleeps, if the request says that: not of one that is pinned."""
+    if body.keep_s is not None and host.model.may_sleep and not host.settings.pinned:
         host.scheduler.gate.keep(body.keep_s)
 
 
@@ -171,13 +164,13 @@ def _streams(body: Body) -> bool:
     return body.stream is not False
 
 
-def _sign(*, is_chat: bool) -> Callable[[Body], Json]:
+def _silence(body: Body) -> Json:
     """A chunk without words: a stream of lines has no comments."""
-    return lambda body: OllamaWriter(full_name(body.model), is_chat).chunk()
+    return _writer(body.model, body).chunk()
 
 
-def _writer(host: ModelHost, body: Body, *, is_chat: bool) -> OllamaWriter:
-    return OllamaWriter(full_name(host.name_for(body.model)), is_chat)
+def _writer(model: str, body: Body) -> OllamaWriter:
+    return OllamaWriter(full_name(model), body.is_chat)
 
 
 def full_name(name: str) -> str:
@@ -187,19 +180,12 @@ def full_name(name: str) -> str:
 
 def _listed(late: LateHost) -> dict[str, Any]:
     """The model in a list."""
-    if late.host is not None and late.is_open:
-        return _opened(late.host)
-    name, file = full_name(late.name), _file(late)
+    if (host := late.opened) is not None:
+        return _opened(host)
+    file = _file(late)
     sizes = [part.stat().st_size for part in model_parts(file)] if file is not None else []
     digest = blake3(f"{file} {sizes}".encode()).hexdigest()  # Ollama's own client wants one of this length
-    return {
-        "name": name,
-        "model": name,
-        "modified_at": _modified_at(file) if file is not None else _LONG_AGO,
-        "size": sum(sizes),
-        "digest": digest,
-        "details": {"format": "gguf"},
-    }
+    return _card(late.name, file, sum(sizes), digest, {"format": "gguf"})
 
 
 def _with_adapted(late: LateHost) -> list[dict[str, Any]]:
@@ -209,15 +195,8 @@ def _with_adapted(late: LateHost) -> list[dict[str, Any]]:
 
 
 def _encoder(host: EncoderHost) -> dict[str, Any]:
-    model, name = host.model, full_name(host.name)
-    return {
-        "name": name,
-        "model": name,
-        "modified_at": _modified_at(model.path),
-        "size": model.size_bytes,
-        "digest": model.fingerprint,
-        "details": {"format": "gguf", "family": model.architecture},
-    }
+    model = host.model
+    return _card(host.name, model.path, model.size_bytes, model.fingerprint, _details(model))
 
 
 def _file(late: LateHost) -> Path | None:
@@ -227,14 +206,18 @@ def _file(late: LateHost) -> Path | None:
 
 
 def _opened(host: ModelHost) -> dict[str, Any]:
-    name = full_name(host.name)
+    model = host.model
+    return _card(host.name, model.path, model.size_bytes, host.engine.memory.fingerprint, _details(model))
+
+
+def _card(name: str, file: Path | None, nbytes: int, digest: str, details: dict[str, Any]) -> dict[str, Any]:
     return {
-        "name": name,
-        "model": name,
-        "modified_at": _modified_at(host.model.path),
-        "size": host.model.size_bytes,
-        "digest": host.engine.memory.fingerprint,
-        "details": _details(host.model),
+        "name": full_name(name),
+        "model": full_name(name),
+        "modified_at": _modified_at(file) if file is not None else _LONG_AGO,
+        "size": nbytes,
+        "digest": digest,
+        "details": details,
     }
 
 
@@ -244,25 +227,29 @@ def _running(host: ModelHost) -> dict[str, Any]:
     return _opened(host) | {"expires_at": expires_at, "size_vram": 0, "context_length": host.context_tokens}
 
 
-def _outline(settings: Settings, file: Path) -> dict[str, Any]:
-    """The model in full, by its file."""
+def _outline_of_file(settings: Settings, file: Path) -> dict[str, Any]:
     template = Path(settings.chat_template_file).read_text("utf-8") if settings.chat_template_file else None
     with closing(Model(file, ModelSettings(vocab_only=True))) as model:
         trained = int(model.metadata.get(f"{model.architecture}.context_length", 0))
         sees = projector_file(settings.mmproj, file) is not None
-        return _described(model, PromptMaker(model, template), settings.ctx or trained, sees=sees)
+        return _outline(model, PromptMaker(model, template), settings.ctx or trained, sees=sees)
 
 
-def _described(model: Model, prompts: PromptMaker, context_tokens: int, *, sees: bool) -> dict[str, Any]:
-    """The model in full."""
+def _outline(model: Model, prompts: PromptMaker, context_tokens: int, *, sees: bool) -> dict[str, Any]:
+    """A model that writes, in full."""
     capabilities = {
         "completion": True,
         "tools": prompts.quirks.shows_tools,
-        "thinking": prompts.format.reasoning is not None,
+        "thinking": prompts.template.mentions(prompts.format.reasoning.begin.strip()),
         "vision": sees,
     }
+    names = [name for name, is_there in capabilities.items() if is_there]
+    return _described(model, context_tokens, names, prompts.template.source)
+
+
+def _described(model: Model, context_tokens: int, capabilities: list[str], template: str = "") -> dict[str, Any]:
     return {
-        "template": prompts.template.source,
+        "template": template,
         "details": _details(model),
         "model_info": {
             "general.architecture": model.architecture,
@@ -270,7 +257,7 @@ def _described(model: Model, prompts: PromptMaker, context_tokens: int, *, sees:
             "general.parameter_count": model.num_parameters,
             f"{model.architecture}.context_length": context_tokens,
         },
-        "capabilities": [name for name, is_there in capabilities.items() if is_there],
+        "capabilities": capabilities,
         "modified_at": _modified_at(model.path),
         "modelfile": "",
         "parameters": "",

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct, field
 
@@ -78,6 +78,7 @@ class _Request(Struct, kw_only=True):
 class OllamaChatRequest(_Request, kw_only=True):
     """The body of /api/chat."""
 
+    is_chat: ClassVar[bool] = True
     messages: Annotated[list[OllamaMessage], Meta(max_length=MAX_MESSAGES)] | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
 
@@ -92,6 +93,7 @@ class OllamaChatRequest(_Request, kw_only=True):
 class OllamaGenerateRequest(_Request, kw_only=True):
     """The body of /api/generate."""
 
+    is_chat: ClassVar[bool] = False
     prompt: str = ""
     system: str | None = None
     raw: bool | None = None

@@ -4,7 +4,7 @@ A tool call is sent once it is complete; one that was cut off is left out.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from leftoff.scheduler.job import Finish
@@ -22,14 +22,16 @@ def error_body(error: Exception) -> ErrorBody:
     return ErrorBody(as_api_error(error).message)
 
 
+STREAM = replace(LINES, failure=error_body)
+
+
 @dataclass
 class OllamaWriter(Writer):
     """Writes replies to /api/chat, or, unless `is_chat`, to /api/generate."""
 
     model: str
     is_chat: bool
-    framing = LINES
-    failure = staticmethod(error_body)
+    framing = STREAM
     _blocks: Blocks = field(default_factory=Blocks)
 
     def whole(self, replies: Sequence[ReplyStream]) -> Json:

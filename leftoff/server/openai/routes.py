@@ -16,13 +16,14 @@ from starlette.responses import Response
 from leftoff.host.encoder import EncoderHost
 from leftoff.host.host import ModelHost
 from leftoff.host.late_host import LateHost
+from leftoff.pdf import can_read_pdfs
 from leftoff.scheduler.job import Job
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
-from leftoff.server.http.errors import bad_field, error_body, not_yet
+from leftoff.server.http.errors import bad_field, not_yet
 from leftoff.server.openai.types import CompletionRequest
-from leftoff.server.openai.writer import DONE, ChatWriter, Echo, Head, TextWriter
-from leftoff.server.reply.response import EVENTS, answer, json_response
+from leftoff.server.openai.writer import STREAM, ChatWriter, Echo, Head, TextWriter
+from leftoff.server.reply.response import answer, json_response
 from leftoff.server.reply.usage import PromptChances
 from leftoff.server.reply.waiting import WaitingRoom
 from leftoff.server.request.aside import aside
@@ -39,7 +40,7 @@ class OpenAI(Dialect):
     """Chat completions, completions and models."""
 
     def endpoints(self) -> list[Endpoint]:
-        room = WaitingRoom(self._hosts, EVENTS, error_body, last=DONE)
+        room = WaitingRoom(self._hosts, STREAM)
         chat = Endpoint("POST", "/v1/chat/completions", "Chat completion", room.before(self.chat), ChatRequest)
         complete = room.before(self.completions)
         text = Endpoint("POST", "/v1/completions", "Text completion", complete, CompletionRequest)
@@ -49,6 +50,7 @@ class OpenAI(Dialect):
         return [chat, chat.at("/chat/completions"), text, models, models.at("/models"), model]
 
     async def chat(self, request: Request, body: ChatRequest) -> Response:
+        _refuse_in_chats(body)
         host = await self._hosts.of(body.model)
         jobs = await chat_jobs(host, request, body)
         head = _head(host, "chatcmpl", body, len(jobs))
@@ -74,14 +76,23 @@ class OpenAI(Dialect):
         return await answer(request, host, jobs, head.id, writer, stream=bool(body.stream))
 
     async def models(self, _: Request) -> Response:
-        cards = [card for late in self._hosts.listed() for card in (_card(late), *_adapter_cards(late))]
-        cards += map(_encoder_card, self._hosts.encoders)
-        return json_response({"object": "list", "data": cards, "has_more": False})
+        return json_response({"object": "list", "data": self._cards(), "has_more": False})
 
     async def model(self, request: Request) -> Response:
         """By any name, if there is one model: requests may name any too, and clients look for what they were told."""
         name = request.path_params["id"]
-        return json_response(_card(self._hosts.named(name)) | {"id": name})
+        listed = next((card for card in self._cards() if card["id"] == name), None)
+        return json_response(listed or _card(self._hosts.named(name)) | {"id": name})
+
+    def _cards(self) -> list[dict[str, Any]]:
+        cards = [card for late in self._hosts.listed() for card in (_card(late), *_adapter_cards(late))]
+        return [*cards, *map(_encoder_card, self._hosts.encoders)]
+
+
+def _refuse_in_chats(body: ChatRequest) -> None:
+    for name, instead in (("functions", "tools"), ("function_call", "tool_choice")):
+        if getattr(body, name) is not None:
+            raise bad_field(name, f"is deprecated, and not supported: use {instead}")
 
 
 def _refuse_in_completions(body: CompletionRequest) -> None:
@@ -127,7 +138,7 @@ def _head(host: ModelHost, prefix: str, body: ChatRequest | CompletionRequest, n
 
 def _card(late: LateHost) -> dict[str, Any]:
     """A model for OpenAI's and Anthropic's clients: both ask under /v1/models, and ignore unknown fields."""
-    host = late.host if late.is_open else None
+    host = late.opened
     opened = int(host.opened_at) if host is not None else 0
     return _described(late.name, opened, late.own_aliases, late.status) | (_meta(host) if host is not None else {})
 
@@ -169,5 +180,6 @@ def _meta(host: ModelHost) -> dict[str, Any]:
             "n_params": model.num_parameters,
             "size": model.size_bytes,
             "vision": host.prompts.sees_pictures,
+            "pdf": can_read_pdfs(),
         }
     }

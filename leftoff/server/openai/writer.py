@@ -2,20 +2,19 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning, parse_arguments
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.scheduler.job import Finish
-from leftoff.server.http.errors import error_body
 from leftoff.server.openai.types import CompletionRequest
 from leftoff.server.reply.response import EVENTS, Json, Writer
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import PromptChances, progress_of, timings_of, token_logprobs, usage_of
 from leftoff.server.request.fields import ChatRequest
 
-DONE = b"data: [DONE]\n\n"
+STREAM = replace(EVENTS, last=b"data: [DONE]\n\n")
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,7 @@ class _CompletionWriter(Writer):
     """Common to chats and texts: the envelope around the choices, and the chunks that end a stream."""
 
     head: Head
-    framing = EVENTS
-    last = DONE
-    failure = staticmethod(error_body)
+    framing = STREAM
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
     _ended: dict[int, ReplyStream] = field(default_factory=dict, init=False)
@@ -121,7 +118,8 @@ class ChatWriter(_CompletionWriter):
         if parts and index not in self._begun:
             yield self._chunk(self._first(index, parts[0]))
         for part in parts:
-            self._answered |= {index} if isinstance(part, Content | CallStart) else set()
+            if isinstance(part, Content | CallStart):
+                self._answered.add(index)
             yield self._chunk_with_cost(_chat_choice(index, None, logprobs, delta=_delta(part, stream)), stream)
             logprobs = None  # they come with the first part of a token
         if isinstance(event, End):

@@ -3,7 +3,6 @@
 A block is text, reasoning or one tool call. White space alone opens no text block: models write some around calls.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -58,7 +57,8 @@ class Blocks:
         blocks = cls()
         events: list[Piece | End] = [*reply.pieces, reply.end]
         for event in events:
-            deque(blocks.take(event), maxlen=0)
+            for _ in blocks.take(event):
+                pass
         return blocks
 
     def text(self, kind: Kind) -> str:

@@ -49,7 +49,7 @@ def points_of(prompt: Prompt, namespace: str, grid: int | None = None) -> Prompt
 
 
 def encode_points(points: PromptPoints) -> str:
-    """As the value of a header."""
+    """The points as the value of a header."""
     return base64.b64encode(msgpack.encode(points)).decode()
 
 

@@ -19,9 +19,9 @@ from starlette.types import Message, Receive, Scope, Send
 from leftoff.host.host import ModelHost
 from leftoff.server.http.connection import NUM_UNREAD, max_unread_bytes
 from leftoff.server.http.endpoint import attended
-from leftoff.server.http.errors import ClientGoneError, stopping, too_slow
+from leftoff.server.http.errors import ClientGoneError, error_body, stopping, too_slow
 from leftoff.server.reply import points
-from leftoff.server.reply.stream import End, Event, ReplyStream, start_reply
+from leftoff.server.reply.stream import End, Event, ReplyStream
 from leftoff.server.request.job import ReplyJob
 
 _encode = msgspec.json.Encoder().encode
@@ -33,11 +33,13 @@ Json = dict[str, Any]  # an object as it is sent: the order of its keys is their
 
 @dataclass(frozen=True)
 class Framing:
-    """Encodes one chunk as bytes, and names the media type of the stream. `nothing` is what all clients skip."""
+    """How the streams of a dialect are written: chunks as bytes, errors as chunks, and what comes at the end."""
 
     media_type: bytes
     frame: Callable[[Any], bytes]
-    nothing: bytes = b""
+    nothing: bytes = b""  # what all clients skip
+    failure: Callable[[Exception], Any] = error_body
+    last: bytes = b""
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -65,7 +67,6 @@ class Writer(ABC):
     """Writes the replies to one request in one dialect."""
 
     framing: ClassVar[Framing]
-    last: ClassVar[bytes] = b""  # what ends a stream
 
     @property
     def shows_progress(self) -> bool:
@@ -83,9 +84,9 @@ class Writer(ABC):
         """
         return ()
 
-    @abstractmethod
     def failure(self, error: Exception) -> Any:  # noqa: ANN401
         """The chunk for an error in a stream whose HTTP status is already sent."""
+        return self.framing.failure(error)
 
     @abstractmethod
     def whole(self, replies: Sequence[ReplyStream]) -> Json | list[Json]:
@@ -104,8 +105,7 @@ class Replies:
         try:
             for index, job in enumerate(jobs):
                 name = request_id if len(jobs) == 1 else f"{request_id}-{index}"
-                stream = start_reply(host, job, name, index, self._deliver, shows_progress=shows_progress)
-                self.streams.append(stream)
+                self.streams.append(ReplyStream(host, job, name, index, self._deliver, shows_progress=shows_progress))
         except BaseException:
             self.close()
             raise
@@ -225,13 +225,13 @@ class EventStream(Response):
             self._is_silent &= not (batch and data)
             if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-        await send({"type": "http.response.body", "body": self._writer.last, "more_body": False})
+        await send({"type": "http.response.body", "body": self._writer.framing.last, "more_body": False})
 
     def _sign_of_life(self) -> bytes:
         return self._framed(self._writer.keep_alive(self._replies.streams[0])) or self._writer.framing.nothing
 
     def _failure(self, error: Exception) -> Message:
-        body = self._framed([self._writer.failure(error)]) + self._writer.last
+        body = self._framed([self._writer.failure(error)]) + self._writer.framing.last
         return {"type": "http.response.body", "body": body, "more_body": False}
 
     def _framed(self, chunks: Iterable[Json]) -> bytes:

@@ -116,17 +116,18 @@ class ReplyStream:
     follows from a reply's end is done on the event loop, before that is delivered.
     """
 
-    run: Run  # until its end
-    timings: Timings
     end: End
     said = ParsedReply()  # once it has ended, and so is the text
     text = ""
     _reading: ReadingLog
 
     def __init__(
-        self, host: ModelHost, job: ReplyJob, request_id: str, index: int, deliver: Deliver, shows_progress: bool
+        self, host: ModelHost, job: ReplyJob, request_id: str, index: int, deliver: Deliver, *, shows_progress: bool
     ) -> None:
-        """`deliver` is called on the event loop. `index` is among the replies to a request."""
+        """Submits the job. `deliver` is called on the event loop. `index` is among the replies to a request."""
+        host.require_alive()
+        if job.prompt.length >= host.context_tokens:
+            raise PromptTooLongError(job.prompt.length, host.context_tokens)
         self.id = request_id
         self.job = job
         self.index = index
@@ -144,6 +145,12 @@ class ReplyStream:
         self._deliver = deliver
         self.is_complete = False  # the slot is free; events may still be on their way
         self._shows_progress = shows_progress
+        run = Run(replace(job, max_tokens=_max_tokens(host, job)), self)
+        self.timings = run.timings
+        if job.asked_at is not None:
+            run.timings.submitted, run.is_due = job.asked_at, True
+        host.scheduler.submit(run)
+        self.run = run  # until its end, and not before it is accepted: they know each other, and have its files
 
     @property
     def stop(self) -> str | None:
@@ -227,23 +234,6 @@ class ReplyStream:
 
     def _send(self, event: Event, *, is_urgent: bool = False) -> None:
         self._bridge.put(partial(self._deliver, self, event), is_urgent=is_urgent)
-
-
-def start_reply(
-    host: ModelHost, job: ReplyJob, request_id: str, index: int, deliver: Deliver, *, shows_progress: bool
-) -> ReplyStream:
-    """Submits a job. The reply comes through the stream; closing the stream cancels what is left of it."""
-    host.require_alive()
-    if job.prompt.length >= host.context_tokens:
-        raise PromptTooLongError(job.prompt.length, host.context_tokens)
-    stream = ReplyStream(host, job, request_id, index, deliver, shows_progress)
-    run = Run(replace(job, max_tokens=_max_tokens(host, job)), stream)
-    stream.timings = run.timings
-    if job.asked_at is not None:
-        run.timings.submitted, run.is_due = job.asked_at, True
-    host.scheduler.submit(run)
-    stream.run = run
-    return stream
 
 
 def _max_tokens(host: ModelHost, job: ReplyJob) -> int:

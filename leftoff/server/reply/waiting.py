@@ -5,7 +5,7 @@ Streams get signs of life meanwhile. A client that leaves takes its request with
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -18,22 +18,18 @@ from leftoff.chat.work import GivenUpError
 from leftoff.host.host import HostClosedError, ModelHost
 from leftoff.host.late_host import LateHost
 from leftoff.server.hosts import Hosts
-from leftoff.server.http.endpoint import attended
+from leftoff.server.http.endpoint import Handler, attended
 from leftoff.server.http.errors import ClientGoneError, as_api_error, stopping
 from leftoff.server.reply.response import EventStream, Framing, Json
-
-Handler = Callable[[Request, Any], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
 class WaitingRoom:
-    """Of the routes of one dialect: how a stream shows there that it lives, and that it fails, before it has begun."""
+    """Where the requests of one dialect wait for their model. Streams get signs of life and errors in its framing."""
 
     hosts: Hosts
     framing: Framing
-    failure: Callable[[Exception], Any]
-    sign: Callable[[Any], Json | None] = lambda _: None  # made of the body; if None, `Framing.nothing` is sent
-    last: bytes = b""
+    sign: Callable[[Any], Json] | None = None  # of life, made of the body, instead of `Framing.nothing`
     streams: Callable[[Any], bool] = lambda body: bool(body.stream)
 
     def before(self, handler: Handler) -> Handler:
@@ -45,7 +41,7 @@ class WaitingRoom:
         async def handle(request: Request, body: Any) -> Response:  # noqa: ANN401
             while True:
                 model = self.hosts.named(body.model)
-                host = model.host if model.is_ready else None
+                host = model.ready
                 try:
                     if host is not None:
                         return await handler(request, body)
@@ -100,7 +96,8 @@ class _WaitingStream(Response):
         except (asyncio.CancelledError, Exception) as error:
             reason = error if isinstance(error, Exception) else stopping()
             scope["app"].state.log_refusal(scope, as_api_error(reason), reason)
-            body = self._room.framing.frame(self._room.failure(reason)) + self._room.last
+            framing = self._room.framing
+            body = framing.frame(framing.failure(reason)) + framing.last
             await send({"type": "http.response.body", "body": body, "more_body": False})
             return
         finally:
@@ -113,8 +110,8 @@ class _WaitingStream(Response):
         await response(scope, receive, send_on)
 
     async def _wait(self, send: Send) -> None:
-        framing, sign = self._room.framing, self._room.sign(self._body)
-        body = framing.frame(sign) if sign is not None else framing.nothing
+        framing, sign = self._room.framing, self._room.sign
+        body = framing.frame(sign(self._body)) if sign is not None else framing.nothing
         while not self._opening.done():
             await send({"type": "http.response.body", "body": body, "more_body": True})
             await asyncio.wait([self._opening], timeout=EventStream.silent_seconds)

@@ -1,4 +1,4 @@
-"""Work on texts and templates on a thread for that, so that the streams of others go on."""
+"""Work on texts and templates is done on a thread of its own, so that the streams of others go on."""
 
 from collections.abc import Callable
 from typing import TypeVar

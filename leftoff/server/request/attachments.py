@@ -45,7 +45,7 @@ class Attachment:
 
 
 async def attached_to(host: ModelHost, request: Request, messages: Sequence[Message]) -> Attached:
-    """All that can be read of what is attached. Given up when the client leaves."""
+    """Reads the pictures and documents of messages, as far as the host can. Given up when the client leaves."""
     found = [*_attachments(host, messages)]
     if not found:
         return Attached()
@@ -66,7 +66,7 @@ async def _attached(host: ModelHost, request: Request, found: list[Attachment]) 
 
 
 def _attachments(host: ModelHost, messages: Sequence[Message]) -> Iterator[Attachment]:
-    """Those that this host can read."""
+    """The attachments that this host can read."""
     readable = {"image"} if host.prompts.sees_pictures else set()
     if can_read_pdfs():
         readable.add("file")
@@ -82,7 +82,7 @@ def _attachments(host: ModelHost, messages: Sequence[Message]) -> Iterator[Attac
 
 
 def _name(kind: str, place: str, numbers: Counter[tuple[str, str]]) -> str:
-    """Which it is, as a person counts: in the message of the client's request that it stands in."""
+    """`image 2 of message 3`: as a person counts in the request as the client has sent it."""
     found = _NUMBER.search(place)
     message = str(int(found[1]) + 1) if found else "1"
     numbers[kind, message] += 1
@@ -102,7 +102,7 @@ class _Reading:
     """Reads the attachments of one request, in their order, on a thread for pictures."""
 
     def __init__(self, host: ModelHost, owner: str, files: Mapping[str, bytes | KnownFile], known: KnownFiles) -> None:
-        """`files` are there already, by their URLs; the others are read from those."""
+        """`files` has, by their URLs, those that are there already; the others are in their URLs themselves."""
         self._host = host
         self._owner = owner
         self._files = files

@@ -17,7 +17,7 @@ from leftoff.server.request.attachments import attached_to
 from leftoff.server.request.caller import caller_of
 from leftoff.server.request.constraints import Guides
 from leftoff.server.request.content import Attached, notes_on_left_out
-from leftoff.server.request.fields import ChatFields, ChatRequest, GenerationFields
+from leftoff.server.request.fields import ChatRequest, GenerationFields
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.tenant import namespace_of
 from leftoff.types import Prompt
@@ -25,7 +25,7 @@ from leftoff.types import Prompt
 _MAX_REPLIES = 1024  # to one request
 
 
-async def count_tokens(host: ModelHost, request: Request, body: ChatFields) -> int:
+async def count_tokens(host: ModelHost, request: Request, body: ChatRequest) -> int:
     """The length of a chat's prompt, also if it is too long to be read."""
     namespace = namespace_of(request, body.cache_salt)
     attached = await attached_to(host, request, body.messages)
@@ -93,16 +93,16 @@ async def raw_jobs(
 
 
 def conversation_of(
-    host: ModelHost, body: ChatFields, namespace: str = "", attached: Attached | None = None
+    host: ModelHost, body: ChatRequest, namespace: str = "", attached: Attached | None = None
 ) -> Conversation:
-    """Shows the model also tools that it must not call, if it can be kept from calling: so prompts begin alike."""
+    """The conversation of a body. A model that can be kept from calling sees all tools, so that prompts begin alike."""
     return body.conversation(namespace, shows_all_tools=host.prompts.call_token is not None, attached=attached)
 
 
 async def _jobs(
     host: ModelHost, request: Request, body: GenerationFields, job: ReplyJob, prompts: Sequence[Prompt], num_each: int
 ) -> list[ReplyJob]:
-    """One for each reply: those to one prompt stand together, each with a seed of its own."""
+    """One job for each reply: those to one prompt stand together, each with a seed of its own."""
     if len(prompts) * num_each > _MAX_REPLIES:
         problem = f"{len(prompts)} prompts with {num_each} replies each are too many: at most {_MAX_REPLIES} are made"
         raise bad_field("n", problem)
@@ -132,7 +132,7 @@ def adapters_of(host: ModelHost, body: GenerationFields) -> AdapterSet:
 
 def _sampling_of(host: ModelHost, body: GenerationFields) -> Sampling:
     sampling = body.sampling(host.model.vocabulary, host.context_tokens, host.default_sampling)
-    if isinstance(body, ChatFields) and not body.may_call and (token := host.prompts.call_token) is not None:
+    if isinstance(body, ChatRequest) and not body.may_call and (token := host.prompts.call_token) is not None:
         return replace(sampling, logit_bias=(*sampling.logit_bias, (token, -MAX_BIAS)))
     return sampling
 

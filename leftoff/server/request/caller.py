@@ -1,7 +1,7 @@
 """Who sends a request, in words: its client by the User-Agent, its conversation by the first words of the user."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import dropwhile, takewhile
 
 from blake3 import blake3
@@ -21,6 +21,7 @@ _CLIENTS = {
     "qwencode": "Qwen Code",
     "charm-crush": "Crush",
     "ai-sdk": "AI SDK",
+    "ai/": "AI SDK",
     "anthropic/": "Anthropic SDK",
     "asyncanthropic/": "Anthropic SDK",
     "openai/": "OpenAI SDK",
@@ -30,6 +31,7 @@ _CLIENTS = {
 }
 _FIRST_WORD = re.compile(r"[A-Za-z][\w.+-]{0,39}", re.ASCII)
 _OPENS = re.compile(r"\s*<([\w-]{1,40})(?: [^<>]{0,400})?>")
+_SETUP = re.compile(r"This is the (?:Qwen Code|Gemini CLI)\. We are setting up the context for our chat\.\n")
 _MOST_TAGS = 16
 _TITLE_CHARACTERS = 80
 _DIGITS = 6
@@ -48,13 +50,20 @@ def _opening(messages: Sequence[MessageDict]) -> str:
     """What the user has said before the first reply, which is the same in all turns.
 
     Of several messages the last that has words of the user's: Codex sends others before it, about the folder and its
-    rules, which are the same in every conversation there.
+    rules, which are the same in every conversation there. Qwen Code's message about the folder has a reply of its own.
     """
     spoken = dropwhile(lambda message: message.get("role") != "user", messages)
-    before = takewhile(lambda message: message.get("role") != "assistant", spoken)
-    contents = [message.get("content") for message in before if message.get("role") == "user"]
-    texts = [MARKER.sub("", content) for content in contents if isinstance(content, str)]
+    texts = _before_reply(spoken)
+    if texts and all(map(_SETUP.match, texts)):
+        texts = _before_reply(spoken) or texts
     return next(filter(_title, reversed(texts)), texts[0] if texts else "")
+
+
+def _before_reply(messages: Iterator[MessageDict]) -> list[str]:
+    """The user's messages up to the next reply."""
+    before = takewhile(lambda message: message.get("role") != "assistant", messages)
+    contents = [message.get("content") for message in before if message.get("role") == "user"]
+    return [MARKER.sub("", content) for content in contents if isinstance(content, str)]
 
 
 def _client(headers: Headers) -> str:

@@ -29,7 +29,7 @@ from leftoff.grammar.grammar import (
 )
 from leftoff.host.host import ModelHost
 from leftoff.server.http.errors import bad_field, busy
-from leftoff.server.request.fields import ChatFields, GenerationFields, ResponseFormat, Schema, StructuredOutputs
+from leftoff.server.request.fields import ChatRequest, GenerationFields, ResponseFormat, Schema, StructuredOutputs
 from leftoff.server.request.tool_grammar import ToolChoice, ToolGrammars, choose_tools
 from leftoff.types import Prompt, ReasoningTags
 
@@ -47,10 +47,10 @@ class Guides:
     output: Output | None
 
     async def make(self, prompts: Sequence[Prompt], num_each: int, num_bytes: int) -> list[GrammarConstraint | None]:
-        """One for each reply, those to one prompt together; None where a reply is free. `num_bytes` is the body's."""
+        """A grammar for each reply, those to one prompt together; None where it is free. `num_bytes` is the body's."""
         grammars, body = self.host.grammars, self.body
         choice = ToolChoice(())
-        if isinstance(body, ChatFields) and (body.tools or body.tool_choice is not None):
+        if isinstance(body, ChatRequest) and (body.tools or body.tool_choice is not None):
             choice = choose_tools(body.tool_choice, body.tools)
         free: list[GrammarConstraint | None] = [None] * (len(prompts) * num_each)
         form = next(forms_of(body), None)
@@ -87,7 +87,7 @@ class Guides:
     def _outline(self, choice: ToolChoice) -> Outline | None:
         """A grammar of the whole reply, or grammars for what follows a trigger of a tool call."""
         content, output = self._content(), self.output
-        if output is None or not choice.tools or not isinstance(self.body, ChatFields):
+        if output is None or not choice.tools or not isinstance(self.body, ChatRequest):
             return Outline(content) if content is not None else None
         tools = ToolGrammars(self.host.grammars, output, choice.tools, self.body.tool_place)
         try:
@@ -131,7 +131,7 @@ class Guides:
 
     def _with_thinking(self, outline: Outline, prompt: Prompt) -> Outline:
         """Leaves reasoning before the reply unconstrained, if there will be any."""
-        if self.output is None or self.output.format.reasoning is None:
+        if self.output is None:
             return outline
         prompt_end = self.host.model.vocabulary.text(prompt.tokens[-_PROMPT_END_TOKENS:])
         marks = marks_of(self.output.format.reasoning, self.host.prompts.template, self.body, prompt_end)
@@ -193,7 +193,7 @@ def _response_format(wanted: ResponseFormat) -> Iterator[Form]:
 
 
 def _from_json(value: Schema | str) -> Grammar:
-    """By a schema, which may come as a string from vLLM's clients."""
+    """The grammar of a schema, which may come as a string from vLLM's clients."""
     if isinstance(value, str):
         check_characters(len(value))
     try:
@@ -219,10 +219,10 @@ def marks_of(
     if marks.are_opened_by(prompt_end):
         return marks
     is_closed = marks.end in prompt_end
-    return marks if not is_closed and isinstance(body, ChatFields) and _may_think(marks, template, body) else None
+    return marks if not is_closed and isinstance(body, ChatRequest) and _may_think(marks, template, body) else None
 
 
-def _may_think(marks: ReasoningTags, template: ChatTemplate, body: ChatFields) -> bool:
+def _may_think(marks: ReasoningTags, template: ChatTemplate, body: ChatRequest) -> bool:
     options = body.template_options
     if _SWITCH in options:
         return bool(options[_SWITCH])

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from leftoff.chat.conversation import Note
 from leftoff.chat.template.render import MessageDict
+from leftoff.pdf import PDF_WAY_OUT, can_read_pdfs
 from leftoff.picture import Picture
 from leftoff.server.http.errors import bad_field
 
@@ -115,8 +116,13 @@ def left_out(kind: str, place: str) -> str:
 
 
 def notes_on_left_out(messages: Sequence[MessageDict]) -> tuple[Note, ...]:
-    """For the log: how many images and other parts of a chat are only notes in the prompt."""
+    """For the log: how many images and other parts of a chat are only notes in the prompt, and why."""
     texts = [text for message in messages if isinstance(text := message.get("content"), str)]
     counts = {kind: sum(text.count(_NOTE.format(kind)) for text in texts) for kind in dict.fromkeys(_LEFT_OUT.values())}
+    num_files = counts.pop("file")
     told = [f"{num} of type {kind}" for kind, num in counts.items() if num]
-    return (Note("dropped", f"parts left out, since this model reads text only: {', '.join(told)}"),) if told else ()
+    notes = [f"parts left out, since this model reads text only: {', '.join(told)}"] if told else []
+    if num_files:
+        reason = "PDFs are the only files that are read" if can_read_pdfs() else f"PDFs are read with {PDF_WAY_OUT}"
+        notes.append(f"files left out: {num_files}; {reason}")
+    return tuple(Note("dropped", note) for note in notes)

@@ -71,7 +71,7 @@ class WebFiles:
             for _ in range(_MAX_REDIRECTS + 1):
                 request = await self._pinned(client, target)
                 async with aclosing(await client.send(request, stream=True)) as response:
-                    if not response.is_redirect:
+                    if not response.has_redirect_location:
                         return await self._body(response)
                     target = target.join(response.headers["location"])
         raise FetchError(f"is redirected more than {_MAX_REDIRECTS} times")

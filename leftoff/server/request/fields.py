@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Meta, Struct, field, to_builtins
 
 from leftoff.chat.conversation import Conversation, Note
-from leftoff.chat.formats.base import OutputFormat, function_of
+from leftoff.chat.formats.base import OutputFormat
+from leftoff.chat.formats.offered_tools import function_of
 from leftoff.chat.formats.parser import Output
 from leftoff.chat.template.render import MessageDict, ToolDict
-from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.content import Attached, Part, picture_texts
 from leftoff.server.request.sampling import Limit, SamplingFields
@@ -145,8 +145,24 @@ class Message(Struct, omit_defaults=True):
     reasoning: str | None = None
 
 
-class ChatFields(GenerationFields, kw_only=True):
-    """A chat, and how to generate the reply to it."""
+NumReplies = Annotated[int, Meta(ge=1, le=128)]
+
+_SHOWN_CHARACTERS = 200
+
+
+class StreamOptions(Struct):
+    """OpenAI's `stream_options`, and vLLM's `continuous_usage_stats`: usage so far in every chunk, as guidellm asks."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+    @property
+    def is_usage_continuous(self) -> bool:
+        return bool(self.include_usage and self.continuous_usage_stats)
+
+
+class ChatRequest(GenerationFields, kw_only=True):
+    """A chat, how to generate the reply to it, and how many replies are wanted."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
@@ -157,6 +173,13 @@ class ChatFields(GenerationFields, kw_only=True):
     add_generation_prompt: bool | None = None
     parallel_tool_calls: bool | None = None
     reasoning_format: ReasoningFormat | None = None
+
+    n: NumReplies | None = None
+    stream_options: StreamOptions | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=100)] | None = None
+    functions: list[dict[str, Any]] | None = None  # what OpenAI had before `tools`; refused, and so is the next
+    function_call: str | dict[str, Any] | None = None
 
     @property
     def template_options(self) -> dict[str, Any]:
@@ -171,8 +194,11 @@ class ChatFields(GenerationFields, kw_only=True):
 
     def tool_place(self, name: str) -> str:
         """The path of a tool's schema in the request, for error messages."""
-        (*_, (index, tool)) = ((at, tool) for at, tool in enumerate(self.tools or ()) if tool_name(tool) == name)
-        return f"tools[{index}].{'function.' if 'function' in tool else ''}parameters"
+        places = {
+            tool_name(tool): f"tools[{index}].{'function.' if 'function' in tool else ''}parameters"
+            for index, tool in enumerate(self.tools or ())
+        }
+        return places[name]
 
     @property
     def may_call(self) -> bool:
@@ -205,6 +231,14 @@ class ChatFields(GenerationFields, kw_only=True):
             attached.pictures,
         )
 
+    def picture_texts(self) -> Iterator[str | None]:
+        return (text for message in self.messages for text in picture_texts(message.content))
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Parts of the request that were dropped when it was converted, for the reuse report."""
+        return ()
+
 
 def _plain(message: Message, index: int, attached: Attached) -> MessageDict:
     """The message for the chat layer: its content is text."""
@@ -220,47 +254,6 @@ def tool_name(tool: ToolDict) -> str:
     """The name of a function; empty if it has none."""
     name = function_of(tool).get("name")
     return name if isinstance(name, str) else ""
-
-
-NumReplies = Annotated[int, Meta(ge=1, le=128)]
-
-_SHOWN_CHARACTERS = 200
-
-
-class StreamOptions(Struct):
-    """OpenAI's `stream_options`, and vLLM's `continuous_usage_stats`: usage so far in every chunk, as guidellm asks."""
-
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
-
-    @property
-    def is_usage_continuous(self) -> bool:
-        return bool(self.include_usage and self.continuous_usage_stats)
-
-
-class ChatRequest(ChatFields, kw_only=True):
-    """A chat, how to sample its reply, and how many replies are wanted."""
-
-    n: NumReplies | None = None
-    stream_options: StreamOptions | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=100)] | None = None
-    functions: list[dict[str, Any]] | None = None  # what OpenAI had before `tools`; refused, and so is the next
-    function_call: str | dict[str, Any] | None = None
-
-    def conversation(self, namespace: str, *, shows_all_tools: bool, attached: Attached | None = None) -> Conversation:
-        for name, instead in (("functions", "tools"), ("function_call", "tool_choice")):
-            if getattr(self, name) is not None:
-                raise bad_field(name, f"is deprecated, and not supported: use {instead}")
-        return super().conversation(namespace, shows_all_tools=shows_all_tools, attached=attached)
-
-    def picture_texts(self) -> Iterator[str | None]:
-        return (text for message in self.messages for text in picture_texts(message.content))
-
-    @property
-    def notes(self) -> tuple[Note, ...]:
-        """Parts of the request that were dropped when it was converted, for the reuse report."""
-        return ()
 
 
 class ForeignChat(ChatRequest, kw_only=True):
@@ -291,9 +284,3 @@ def function_tool(name: str, description: str | None, parameters: dict[str, Any]
     """A tool in OpenAI's shape, which templates expect. Without parameters it takes none."""
     function = {"name": name, "description": description, "parameters": parameters or {"type": "object"}}
     return {"type": "function", "function": {key: value for key, value in function.items() if value is not None}}
-
-
-def response_format(place: str, wanted: dict[str, Any]) -> ResponseFormat:
-    """A response format in OpenAI's shape; errors name `place`, the field of the dialect it comes from."""
-    made: ForeignFormat = convert(wanted | {"place": place}, ForeignFormat, place)
-    return made

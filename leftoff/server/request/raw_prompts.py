@@ -10,12 +10,11 @@ import msgspec
 import numpy as np
 from blake3 import blake3
 
-from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.work import checkpoint
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.host.host import ModelHost
 from leftoff.lru import LruCache
-from leftoff.picture import Picture, PictureError, Pictures
+from leftoff.picture import Picture, PictureError
 from leftoff.server.http.body import convert, decode
 from leftoff.server.http.errors import PromptTooLongError, bad_field
 from leftoff.types import Prompt, Tokens, owner_of
@@ -34,22 +33,20 @@ _readers: WeakKeyDictionary[ModelHost, "RawPrompts"] = WeakKeyDictionary()
 
 
 class RawPrompts:
-    """Reads the `prompt` field of a request."""
+    """Reads the `prompt` field of a request to a host."""
 
-    def __init__(
-        self, maker: PromptMaker, vocabulary: Vocabulary, pictures: Pictures | None = None, max_images: int = 0
-    ) -> None:
-        self._maker = maker
-        self._vocabulary = vocabulary
-        self._pictures = pictures or Pictures()
-        self._max_images = max_images
-        self._id_lists = IdLists(vocabulary.size)
+    def __init__(self, host: ModelHost) -> None:
+        self._maker = host.prompts
+        self._vocabulary = host.model.vocabulary
+        self._pictures = host.pictures
+        self._max_images = host.settings.max_images
+        self._id_lists = IdLists(self._vocabulary.size)
 
     @classmethod
     def of(cls, host: ModelHost) -> "RawPrompts":
-        """The reader for the model of a host: it lives as long as the host."""
+        """The reader of a host: it lives as long as the host, to which it does not refer."""
         if host not in _readers:
-            _readers[host] = cls(host.prompts, host.model.vocabulary, host.pictures, host.settings.max_images)
+            _readers[host] = cls(host)
         return _readers[host]
 
     def read(self, data: msgspec.Raw, namespace: str = "") -> list[Prompt]:
@@ -89,7 +86,7 @@ class RawPrompts:
         return prompt
 
     def _from_object(self, value: dict[str, Any], place: str, owner: str) -> Prompt:
-        """As llama-server has it: a text, and the pictures that its media markers stand for, in base64."""
+        """llama-server's object: a text, and the pictures that its media markers stand for, in base64."""
         text, at = value.get("prompt_string"), f"{place}.multimodal_data"
         files: list[str] = convert(value.get("multimodal_data") or [], list[str], at)
         if not isinstance(text, str):

@@ -15,14 +15,13 @@ from leftoff.server.request.content import TEXT_PARTS, Attached, ForeignPart, Pa
 from leftoff.server.request.fields import (
     MAX_TOOLS,
     ChatRequest,
+    ForeignFormat,
     FunctionCall,
     Message,
-    ResponseFormat,
     Role,
     ToolCall,
     chat_body,
     function_tool,
-    response_format,
 )
 from leftoff.server.responses.types import InputItem, ResponsesRequest, TextFormat
 
@@ -231,10 +230,8 @@ def _flat_choice(choice: str | dict[str, Any] | None) -> str | dict[str, Any] | 
     return chosen
 
 
-def _format(wanted: TextFormat) -> ResponseFormat:
-    schema = {"name": wanted.name or "", "schema": wanted.schema, "strict": wanted.strict}
-    detail = {"json_schema": schema} if wanted.type == "json_schema" else {}
-    return response_format("text.format", {"type": wanted.type, **detail})
+def _format(wanted: TextFormat) -> ForeignFormat:
+    return ForeignFormat(wanted.type, schema=wanted.schema, place="text.format")
 
 
 def _refuse(body: ResponsesRequest) -> None:

@@ -2,7 +2,8 @@
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -15,20 +16,22 @@ from leftoff.server.dialect import Dialect
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
-from leftoff.server.reply.response import NAMED_EVENTS, Json, answer, json_response
+from leftoff.server.reply.response import Json, answer, json_response
 from leftoff.server.reply.waiting import WaitingRoom
 from leftoff.server.request.build import chat_jobs, count_tokens
 from leftoff.server.request.fields import ChatRequest, Message
-from leftoff.server.request.job import ReplyJob
 from leftoff.server.responses.conversations import Conversations, KeptConversation
 from leftoff.server.responses.convert import Function, Items, as_chat, functions_of
 from leftoff.server.responses.store import Stored, TenantStore
 from leftoff.server.responses.types import Effort, InputItem, ResponsesRequest, Text, TextFormat
-from leftoff.server.responses.writer import KEEP_ALIVE, Keep, ResponseWriter, early_failure
+from leftoff.server.responses.writer import STREAM, Keep, ResponseWriter
 from leftoff.server.tenant import namespace_of, tenant_of
 
 _MAX_RESPONSES = 4096
 _MAX_BYTES = 128 * MIB
+
+
+_NOT_FOUND = "previous_response_not_found"
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Responses(Dialect):
         self._conversations = Conversations(num_tenants)
 
     def endpoints(self) -> list[Endpoint]:
-        room = WaitingRoom(self._hosts, NAMED_EVENTS, early_failure, sign=lambda _: KEEP_ALIVE)
+        room = WaitingRoom(self._hosts, STREAM)
         create = Endpoint("POST", "/v1/responses", "Create a response", room.before(self.create), ResponsesRequest)
         count = Endpoint("POST", "/v1/responses/input_tokens", "Tokens of an input", self.count, ResponsesRequest)
         return [
@@ -69,21 +72,24 @@ class Responses(Dialect):
     async def create(self, request: Request, body: ResponsesRequest) -> HttpResponse:
         asked = self._asked(request, body)
         host = await self._hosts.of(body.model)
-        jobs = await _jobs(host, request, asked)
+        with _input_named():
+            jobs = await chat_jobs(host, request, asked.chat)
         namespaced = {function.flat_name: function for function in asked.functions if function.namespace}
         writer = ResponseWriter(_begun(host, body, asked), self._keep(request, body, asked), namespaced)
         return await answer(request, host, jobs, writer.begun["id"], writer, stream=bool(body.stream))
 
     async def count(self, request: Request, body: ResponsesRequest) -> HttpResponse:
         asked = self._asked(request, body)
-        num_tokens = await count_tokens(await self._hosts.of(body.model), request, asked.chat)
+        host = await self._hosts.of(body.model)
+        with _input_named():
+            num_tokens = await count_tokens(host, request, asked.chat)
         return json_response({"object": "response.input_tokens", "input_tokens": num_tokens})
 
     async def retrieve(self, request: Request) -> HttpResponse:
-        return json_response(self._stored(request, request.path_params["id"]).response)
+        return json_response(self._stored(request).response)
 
     async def delete(self, request: Request) -> HttpResponse:
-        stored = self._stored(request, request.path_params["id"])
+        stored = self._stored(request)
         response_id = stored.response["id"]
         self._store.delete(tenant_of(request).name, response_id)
         return json_response({"id": response_id, "object": "response", "deleted": True})
@@ -96,7 +102,7 @@ class Responses(Dialect):
     def _asked(self, request: Request, body: ResponsesRequest) -> Asked:
         if body.previous_response_id and body.conversation:
             raise bad_field("conversation", "cannot be given with previous_response_id: give one of them")
-        before = self._stored(request, body.previous_response_id) if body.previous_response_id else None
+        before = self._before(request, body.previous_response_id) if body.previous_response_id else None
         conversation = self._conversations.find(request, body.conversation) if body.conversation else None
         new = Items(body.input, find=lambda name: self._item(request, name))
         messages = new.messages if conversation is None else Items([*conversation.input, *new.items]).messages
@@ -106,15 +112,20 @@ class Responses(Dialect):
         functions = functions_of(body)
         return Asked(as_chat(body, whole, functions), functions, new.items, before, messages, conversation)
 
-    def _stored(self, request: Request, response_id: str) -> Stored:
+    def _stored(self, request: Request) -> Stored:
+        """The response that the path names."""
+        response_id = request.path_params["id"]
         stored = self._store.get(tenant_of(request).name, response_id)
         if stored is None:
-            raise ApiError(
-                404,
-                f"there is no response {response_id!r} here: it was not stored, or is forgotten. Send the whole input",
-                param="previous_response_id",
-                code="previous_response_not_found",
-            )
+            raise ApiError(404, _not_stored(response_id), code=_NOT_FOUND)
+        return stored
+
+    def _before(self, request: Request, response_id: str) -> Stored:
+        """The response that a request goes on from."""
+        stored = self._store.get(tenant_of(request).name, response_id)
+        if stored is None:
+            message = f"{_not_stored(response_id)}. Send the whole input"
+            raise ApiError(404, message, param="previous_response_id", code=_NOT_FOUND)
         return stored
 
     def _item(self, request: Request, name: str) -> InputItem | None:
@@ -138,11 +149,18 @@ class Responses(Dialect):
         return keep
 
 
-async def _jobs(host: ModelHost, request: Request, asked: Asked) -> list[ReplyJob]:
+@contextmanager
+def _input_named() -> Iterator[None]:
+    """An error for a prompt that is too long names the field of chats."""
     try:
-        return await chat_jobs(host, request, asked.chat)
-    except PromptTooLongError as error:  # it names the field of chats
-        raise PromptTooLongError(error.num_tokens, error.context_tokens, "input", is_exact=error.is_exact) from error
+        yield
+    except PromptTooLongError as error:
+        error.param = "input"
+        raise
+
+
+def _not_stored(response_id: str) -> str:
+    return f"there is no response {response_id!r} here: it was not stored, or is forgotten"
 
 
 def _begun(host: ModelHost, body: ResponsesRequest, asked: Asked) -> Json:

@@ -1,7 +1,7 @@
 """Replies as OpenAI's responses: a list of items, whole or event by event."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal
 
@@ -23,14 +23,17 @@ _TEXT_EVENTS = {
 }
 
 Keep = Callable[[Json, Message], None]
-KEEP_ALIVE = {"type": "keepalive", "sequence_number": 0}  # before the response is created: Codex counts events
 
 
-def early_failure(error: Exception) -> Json:
+def _early_failure(error: Exception) -> Json:
     """An error of a stream whose response was not created yet."""
     known = as_api_error(error)
     code = known.code or known.kind
     return {"type": "error", "code": code, "message": known.message, "param": known.param, "sequence_number": 0}
+
+
+_KEEP_ALIVE = {"type": "keepalive", "sequence_number": 0}  # before the response is created: Codex counts events
+STREAM = replace(NAMED_EVENTS, failure=_early_failure, nothing=NAMED_EVENTS.frame(_KEEP_ALIVE))
 
 
 @dataclass
@@ -43,7 +46,7 @@ class ResponseWriter(Writer):
     begun: Json
     keep: Keep
     functions: Mapping[str, Function] = field(default_factory=dict)
-    framing = NAMED_EVENTS
+    framing = STREAM
     shows_progress = True
     _blocks: Blocks = field(default_factory=Blocks)
     _numbers: Iterator[int] = field(default_factory=count)

@@ -34,6 +34,27 @@ def test_a_pinned_header_outlives_what_fills_the_budget(kind: str) -> None:
         assert reply.computed < 60
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_header_that_conversations_have_read_is_not_read_again(kind: str) -> None:
+    texts = Texts(11)
+    header = says("system", texts.text(400))
+    with wired(KINDS[kind], slots=2) as wire:
+        for _ in range(2):
+            wire.chat([header, says("user", texts.text(30))], 2)
+        assert wire.post("/cache/prewarm", {"messages": [header]})["computed"] == 0
+        assert wire.chat([header, says("user", texts.text(30))], 2).computed < 60
+
+
+def test_what_is_there_when_a_header_is_prewarmed_is_spared_to_nobody() -> None:
+    with wired("llama", slots=1) as wire:
+        header = says("system", Texts(12).text(200))
+        for _ in range(2):
+            told = wire.post("/cache/prewarm", {"messages": [header]})
+        assert told["computed"] == 0
+        assert wire.http.get("/cache/clients").json()["clients"] == []
+        assert "leftoff_reused_tokens_total 0.0" in wire.http.get("/metrics").text
+
+
 def test_files_are_read_at_start(tmp_path: Path) -> None:
     texts = Texts(8)
     (tmp_path / "system.txt").write_text(texts.text(200))

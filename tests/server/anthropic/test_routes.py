@@ -80,6 +80,13 @@ def test_a_stream_says_the_same(claude: anthropic.Anthropic) -> None:
     assert (total(final), final.usage.output_tokens) == (total(reply), 12)
 
 
+def test_a_text_without_citations_has_no_field_for_them(http: httpx.Client) -> None:
+    """Some clients take a list there, or nothing."""
+    body = {"model": "tiny", "max_tokens": 4, "messages": MESSAGES}
+    (block,) = http.post("/v1/messages", json=body).json()["content"]
+    assert block.keys() == {"type", "text"}
+
+
 def test_the_events_come_in_order(http: httpx.Client) -> None:
     body = {"messages": MESSAGES, "max_tokens": 3, "temperature": 0, "stream": True}
     reply = http.post("/v1/messages", json=body, headers={"anthropic-version": "2023-06-01"})

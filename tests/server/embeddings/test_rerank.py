@@ -120,13 +120,18 @@ def test_deletion_forgets_the_vectors_of_encoders() -> None:
         assert len(encoder.embeddings) == 0
 
 
-def test_all_are_listed(http: httpx.Client) -> None:
-    assert [card["id"] for card in http.get("/v1/models").json()["data"]] == ["chat", "embed", "rank"]
+def test_all_are_listed_and_described(http: httpx.Client) -> None:
+    cards = http.get("/v1/models").json()["data"]
+    assert [card["id"] for card in cards] == ["chat", "embed", "rank"]
+    assert [http.get(f"/v1/models/{card['id']}").json() for card in cards] == cards
     assert [card["name"] for card in http.get("/api/tags").json()["models"]] == [
         "chat:latest",
         "embed:latest",
         "rank:latest",
     ]
+    shown = [http.post("/api/show", json={"model": name}).json() for name in ("embed", "rank:latest")]
+    assert [each["capabilities"] for each in shown] == [["embedding"], []]
+    assert [each["details"]["family"] for each in shown] == ["bert", "bert"]
 
 
 TEMPLATE = "<|im_start|>user\nQuery: {query}\nText: {document}<|im_end|>\n<|im_start|>assistant\n"
@@ -150,3 +155,6 @@ def test_a_template_in_the_model_file_says_how_a_pair_is_read(tmp_path: Path) ->
         assert cut[-end.size :].tolist() == end.tolist()
         with pytest.raises(ApiError, match="send less"):
             replace(reader, max_tokens=pair.size).pair(QUERY, TEXTS[1] * 9, "")
+        for made in (replace(reader, max_tokens=9), replace(reader, max_tokens=9, template="")):
+            with pytest.raises(ApiError, match=r"query: has \d+ tokens, .* with a document: send a shorter"):
+                made.pair(QUERY * 9, TEXTS[1], "documents[0]")

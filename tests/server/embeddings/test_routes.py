@@ -43,6 +43,12 @@ def test_ollamas_client_gets_vectors(url: str, host: ModelHost) -> None:
         assert np.allclose(client.embeddings("tiny", TEXTS[0]).embedding, raw(host, TEXTS[0])[0], atol=1e-5)
 
 
+def test_a_norm_that_is_no_number_for_the_machine_is_refused(http: httpx.Client) -> None:
+    refused = http.post("/embedding", content=b'{"content": "hi", "embd_normalize": 1%s}' % (b"0" * 400))
+    assert refused.status_code == 400
+    assert "embd_normalize" in refused.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("norm", [-1, 0, 1, 2])
 def test_llama_server_divides_by_any_norm(http: httpx.Client, host: ModelHost, norm: int) -> None:
     (reply,) = http.post("/embedding", json={"content": TEXTS[0], "embd_normalize": norm}).json()

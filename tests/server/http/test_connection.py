@@ -85,13 +85,6 @@ def test_a_slow_upload_arrives(own_url: str, clock: Clock) -> None:
         assert b" 200 " in read_until(connection, b"}")
 
 
-def test_a_request_that_waits_is_not_hurried(own_url: str, clock: Clock) -> None:
-    with connected(own_url) as connection:
-        ask(connection, "/v1/completions", {"prompt": "the sea", "max_tokens": 1000})
-        clock.forward(3600)
-        assert b" 200 " in read_until(connection, b"}")
-
-
 def limited(monkeypatch: pytest.MonkeyPatch, num_connections: int) -> None:
     own = settings()
     monkeypatch.setattr("leftoff.server.http.connection._BEYOND_QUEUE", num_connections - own.queue - own.slots)
@@ -118,6 +111,15 @@ def engine_held(host: ModelHost) -> Iterator[None]:
     finally:
         is_over.set()
         held.result()
+
+
+def test_a_request_that_waits_is_not_hurried(host: ModelHost, own_url: str, clock: Clock) -> None:
+    with connected(own_url) as connection:
+        with engine_held(host):
+            ask(connection, "/v1/completions", QUESTION)
+            assert until(lambda: host.scheduler.num_waiting == 1)
+            clock.forward(3600)
+        assert b" 200 " in read_until(connection, b"}")
 
 
 def test_who_has_not_asked_makes_way(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:

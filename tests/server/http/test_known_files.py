@@ -96,7 +96,7 @@ def user(content: object, **more: object) -> dict[str, Any]:
 
 
 def post(http: httpx.Client, path: str, fields: dict[str, Any]) -> Any:  # noqa: ANN401
-    answer = http.post(path, json={"model": "tiny", "max_tokens": 1, **fields})
+    answer = http.post(path, json={"model": "tiny", "max_tokens": 1, "options": {"num_predict": 1}, **fields})
     assert answer.status_code == 200, answer.text
     return answer.json()
 

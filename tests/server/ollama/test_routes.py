@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import ollama
 import pytest
 
+from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.server.ollama.convert import messages_as_chat
 from leftoff.server.ollama.types import Call, Function, OllamaChatRequest, OllamaMessage
-from tests.server.fixtures import CONTEXT_TOKENS
+from leftoff.server.server import serving
+from tests.server.fixtures import CONTEXT_TOKENS, settings
 
 MESSAGES = [
     {"role": "system", "content": "you keep a lamp in the window"},
@@ -122,18 +125,26 @@ def test_the_model_is_described(llama: ollama.Client, host: ModelHost) -> None:
     assert model.details.family == "qwen35"
     (running,) = llama.ps().models
     assert (running.model, running.context_length) == ("tiny:latest", CONTEXT_TOKENS)
-    for name in ("tiny", "tiny:latest"):
+    for name in ("tiny", "tiny:latest", "any that a client was told"):
         shown = llama.show(name)
         assert (shown.modelinfo or {})["qwen35.context_length"] == CONTEXT_TOKENS
         assert {"completion", "tools"} <= {*(shown.capabilities or ())}
 
 
+@pytest.mark.parametrize("thinks", [False, True])
+def test_a_model_thinks_if_its_template_knows_of_it(thinks: bool, tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}" + "<think>" * thinks
+    (tmp_path / "template.jinja").write_text(template)
+    with open_host(settings(chat_template_file=str(tmp_path / "template.jinja"))) as host, serving(host) as url:
+        shown = httpx.post(f"{url}/api/show", json={"model": "tiny"}).json()
+    assert ("thinking" in shown["capabilities"]) is thinks
+
+
 def test_errors_are_a_text(llama: ollama.Client, http: httpx.Client) -> None:
-    with pytest.raises(ollama.ResponseError, match="this server runs 'tiny'") as refused:
-        llama.show("other")
+    with pytest.raises(ollama.ResponseError, match="pull") as refused:
+        llama.pull("other")
     assert refused.value.status_code == 404
-    for path in ("/api/show", "/api/pull"):
-        assert [*http.post(path, json={"model": "other"}).json()] == ["error"]
+    assert [*http.post("/api/pull", json={"model": "other"}).json()] == ["error"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from leftoff.host.host import ModelHost
 from leftoff.host.late_host import LateHost
 from leftoff.scheduler.gate import Gate
 from leftoff.server.reply.response import EventStream
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S, POLL_S, until
 from tests.server.test_hosts import SAID, ask, opened, served
 
 MESSAGES = [{"role": "user", "content": "Where does the road go?"}]
@@ -84,6 +84,7 @@ def test_a_stream_that_waited_for_a_broken_model_says_so(path: str, monkeypatch:
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_nobody_waits_for_is_not_opened(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EventStream, "silent_seconds", 0.01)
+    monkeypatch.setattr("leftoff.host.late_host._ASK_S", POLL_S)
     body = {"model": "qwen35", "prompt": SAID, "stream": stream}
     with served("llama", "qwen35", "gemma3", most=1) as (url, models):
         made: list[str] = []
@@ -121,7 +122,10 @@ def test_the_line_of_a_request_tells_what_it_has_waited_for(caplog: pytest.LogCa
             assert ask(url, "llama", SAID)["choices"]
 
 
-def test_whoever_waited_until_its_model_was_open_is_answered_before_that_sleeps() -> None:
+def test_whoever_waited_until_its_model_was_open_is_answered_before_that_sleeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("leftoff.host.late_host._ASK_S", POLL_S)
     goes_on = Event()
     replies: dict[str, Any] = {}
 

@@ -16,7 +16,7 @@ from leftoff.picture import Picture, Pictures
 from leftoff.types import Prompt
 from tests.patience import PATIENCE_S, until
 from tests.pdfs import pdf
-from tests.pictures import marker, png
+from tests.pictures import black, marker, png
 
 
 def text(data: bytes) -> str:
@@ -32,7 +32,7 @@ PAGES = ("tides of Brest", "tides of Roscoff")
 
 
 def ask(http: httpx.Client, path: str, body: dict[str, Any]) -> httpx.Response:
-    return http.post(path, json={"model": "tiny", "max_tokens": 1, **body})
+    return http.post(path, json={"model": "tiny", "max_tokens": 1, "options": {"num_predict": 1}, **body})
 
 
 def chat(*urls: str, **fields: object) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def test_raw_prompts_have_pictures(http: httpx.Client, host: ModelHost, monkeypa
         (data_url(RED[:40]), "image 2 of message 1 cannot be decoded"),
         (data_url(b"<svg/>", "image/svg+xml"), "image 2 of message 1 begins with the bytes 3c 73 76 67 2f 3e: must"),
         (data_url(b""), "image 2 of message 1 is empty"),
-        (data_url(png("red", 12_000)), "image 2 of message 1 has 12000 by 12000 pixels"),
+        (data_url(black(12_000)), "image 2 of message 1 has 12000 by 12000 pixels"),
         ("data:image/png,%89PNG", "image 2 of message 1 must be a data URL in base64"),
         ("file:///etc/passwd", "image 2 of message 1 is no base64"),
         ("https://example.com/a.png", "image 2 of message 1 is at a URL: send the file itself"),
@@ -224,3 +224,17 @@ def test_a_file_that_is_no_pdf_is_left_out(http: httpx.Client, seen: list[Conver
     part = file_part(CHAT, b"PK\x03\x04")
     assert ask(http, CHAT, {"messages": [{"role": "user", "content": [part]}]}).status_code == 200
     assert seen[0].messages[-1]["content"] == "[file left out: this model reads text only]"
+    assert "files left out: 1; PDFs are the only files that are read" in http.get("/cache/requests?n=1").text
+
+
+def test_a_pdf_that_cannot_be_read_here_is_left_out_and_the_way_out_is_told(
+    http: httpx.Client, seen: list[Conversation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("request.attachments", "request.content", "openai.routes"):
+        monkeypatch.setattr(f"leftoff.server.{module}.can_read_pdfs", lambda: False)
+    body = {"messages": [{"role": "user", "content": [file_part(CHAT, pdf(*PAGES))]}]}
+    assert ask(http, CHAT, body).status_code == 200
+    assert seen[0].messages[-1]["content"] == "[file left out: this model reads text only]"
+    (report,) = http.get("/cache/requests?n=1").json()["requests"]
+    assert "files left out: 1; PDFs are read with pip install 'leftoff[pdf]'" in report["notes"]
+    assert http.get("/v1/models").json()["data"][0]["meta"]["pdf"] is False

@@ -25,6 +25,8 @@ def report(http: httpx.Client, agent: str, path: str, *texts: str, **fields: obj
         ("QwenCode/0.24.4 (linux; arm64)", "Qwen Code"),
         ("Charm-Crush/1.0 (https://charm.land/crush)", "Crush"),
         ("AsyncOpenAI/Python 2.1.0", "OpenAI SDK"),
+        ("ai/6.0.326 ai-sdk/provider-utils/4.0.64", "AI SDK"),
+        ("ai-sdk/anthropic/3.0.138", "AI SDK"),
         ("Zed/0.200", "Zed"),
         ("Mozilla/5.0 (X11; Linux x86_64)", "browser"),
         ("(no name)", "unknown client"),
@@ -69,6 +71,20 @@ def test_conversations_of_codex_are_told_apart(http: httpx.Client) -> None:
     assert first == again
     assert first[1] == "where does the road end"
     assert asked("only a map")[0] != first[0]
+
+
+def test_conversations_of_qwen_code_are_told_apart(http: httpx.Client) -> None:
+    """Each begins with the folder, in a message of the user's to which it writes the reply itself."""
+    setup = "This is the Qwen Code. We are setting up the context for our chat.\nToday is Tuesday.\n/home/anna"
+
+    def asked(*texts: str) -> dict[str, object]:
+        return report(http, "QwenCode/0.15.10 (linux; x64)", "/v1/chat/completions", setup, "Got it.", *texts)
+
+    first, again = asked("where does the road end"), asked("where does the road end", "there", "and then")
+    assert first["title"] == "where does the road end"
+    assert first["conversation"] == again["conversation"] != asked("only a map")["conversation"]
+    alone = report(http, "QwenCode/0.15.10", "/v1/chat/completions", setup)
+    assert str(alone["title"]).startswith("This is the Qwen Code.")
 
 
 def test_a_raw_prompt_has_no_conversation(http: httpx.Client) -> None:

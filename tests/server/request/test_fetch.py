@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pytest
 
 from leftoff.server.request.fetch import FetchError, WebFiles, is_public
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, POLL_S
 
 FILE = b"\x89PNG\r\n\x1a\n and so on"
 
@@ -27,7 +27,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         if self.path == "/slow":
             self.slow.wait(PATIENCE_S)
-        self.send_response(200 if self.path != "/gone" else 404)
+        self.send_response({"/gone": 404, "/nowhere": 302}.get(self.path, 200))
         self.end_headers()
         self.wfile.write(FILE * (1000 if self.path == "/large" else 1))
 
@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[ThreadingHTTPServer]:
     Handler.asked, Handler.slow = [], Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(POLL_S,))
     thread.start()
     try:
         yield server
@@ -118,7 +118,13 @@ def test_every_address_of_a_name_must_be_public(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("path", "problem"), [("/gone", "answers 404"), ("/large", "more than 1000 bytes"), ("/slow", "took more than")]
+    ("path", "problem"),
+    [
+        ("/gone", "answers 404"),
+        ("/nowhere", "answers 302"),  # a redirect without a location
+        ("/large", "more than 1000 bytes"),
+        ("/slow", "took more than"),
+    ],
 )
 def test_files_that_do_not_come_are_refused(
     server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch, path: str, problem: str

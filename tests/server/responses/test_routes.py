@@ -115,9 +115,10 @@ def test_responses_are_kept_until_they_are_deleted(client: openai.OpenAI) -> Non
     client.responses.delete(kept.id)
     unkept = ask(client, store=False)
     for gone in (kept.id, unkept.id, "resp_unknown"):
-        with pytest.raises(openai.NotFoundError, match="Send the whole input"):
+        with pytest.raises(openai.NotFoundError, match=r"it was not stored, or is forgotten$") as missing:
             client.responses.retrieve(gone)
-        with pytest.raises(openai.NotFoundError):
+        assert missing.value.param is None
+        with pytest.raises(openai.NotFoundError, match="Send the whole input"):
             ask(client, previous_response_id=gone)
 
 
@@ -175,6 +176,9 @@ def test_bad_input_is_refused_by_its_field(client: openai.OpenAI, fields: Any, m
 def test_a_prompt_that_is_too_long_is_the_input(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         ask(client, input="the " * (CONTEXT_TOKENS + 1))
+    assert (refused.value.code, refused.value.param) == ("context_length_exceeded", "input")
+    with pytest.raises(openai.BadRequestError) as refused:  # it is not even counted to the end
+        client.responses.input_tokens.count(model="tiny", input="the " * 100 * CONTEXT_TOKENS)
     assert (refused.value.code, refused.value.param) == ("context_length_exceeded", "input")
 
 

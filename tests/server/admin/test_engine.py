@@ -1,0 +1,19 @@
+"""What /engine tells of the settings."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from leftoff.host.host import ModelHost
+
+
+def test_no_key_and_no_password_is_told(host: ModelHost, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = replace(host.settings, index="redis://me:secret@localhost:6379/0", otel="http://localhost:4318")
+    monkeypatch.setattr(host, "settings", changed)
+    answer = http.get("/engine")
+    told = answer.json()["settings"]
+    assert (told["index"], told["otel"]) == ("redis://localhost:6379/0", "http://localhost:4318")
+    assert told["ctx"] == host.settings.ctx
+    assert "secret" not in answer.text
+    assert "api-key" not in told
