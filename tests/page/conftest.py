@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
@@ -48,9 +49,9 @@ def host() -> Iterator[ModelHost]:
         yield host
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """An empty page. Whatever the browser complains about fails the test."""
+@contextmanager
+def new_page(browser: Browser) -> Iterator[Page]:
+    """An empty page, with nothing kept. Whatever the browser complains about is an error at the end."""
     complaints: list[str] = []
 
     def listen(message: ConsoleMessage) -> None:
@@ -64,6 +65,12 @@ def page(browser: Browser) -> Iterator[Page]:
         page.on("pageerror", lambda error: complaints.append(str(error)))
         yield page
     assert complaints == []
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with new_page(browser) as page:
+        yield page
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The cache's view: it shows what the server holds, as it changes, and changes it."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -60,6 +61,17 @@ def test_a_request_that_ends_while_the_view_opens_is_shown_once(
     chat.open("cache")
     expect(page.get_by_role("treeitem").first).to_be_visible()
     expect(page.locator(".requests > ul > li")).to_have_count(1)
+
+
+def test_drafts_are_told_with_where_they_came_from(chat: Chat, page: Page, http: httpx.Client, host: ModelHost) -> None:
+    ask(http, "where does the road end")
+    (record, *_) = host.log.records
+    host.log.add(replace(record, drafted=8, accepted=5, drafted_from={"sibling": 3, "reply": 2}))
+    chat.open("cache")
+    newest = page.locator(".requests > ul > li").first
+    newest.locator("summary").click()
+    told = "Drafts: 5 of 8 tokens were right: 3 from conversations with the same beginning, 2 from this reply."
+    expect(newest).to_contain_text(told)
 
 
 def test_each_client_is_told_by_name_and_its_conversations_are_found(

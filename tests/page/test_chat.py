@@ -38,6 +38,10 @@ def test_a_reply_can_be_stopped_and_continued(chat: Chat, page: Page) -> None:
     after = chat.kept()[-1]["content"]
     assert after.startswith(before)
     assert len(after) > len(before)
+    goes_on = stopped.get_by_role("button", name="Continue", exact=True)
+    expect(goes_on).to_have_count(1)
+    chat.set(schema='{"type": "object"}')
+    expect(goes_on).to_have_count(0)
 
 
 def test_edits_and_new_replies_are_branches(chat: Chat, page: Page) -> None:
@@ -83,9 +87,19 @@ def test_wrong_settings_are_told_and_harm_nothing(chat: Chat, page: Page) -> Non
     chat.composer.fill("which way")
     chat.composer.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("the JSON schema in the settings is not JSON")
+    goes_on = chat.replies.last.get_by_role("button", name="Continue", exact=True)
+    expect(goes_on).to_have_count(0)
     chat.set(schema="", temperature="-1")
     chat.act(chat.replies.last, "Regenerate")
     expect(page.get_by_role("alert")).to_contain_text("temperature")
+
+
+def test_what_is_typed_right_after_the_settings_is_not_lost(chat: Chat, page: Page) -> None:
+    chat.set(max_tokens="8")
+    page.get_by_role("button", name="Settings").click()
+    close = page.get_by_role("button", name="Close")
+    assert not close.evaluate("(button) => { button.click(); return button.closest('dialog').open; }")
+    chat.send("where does the road end")
 
 
 def test_a_text_file_is_part_of_the_message(chat: Chat, page: Page, tmp_path: Path) -> None:

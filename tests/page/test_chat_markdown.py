@@ -1,12 +1,13 @@
 """What replies are made of, tables, code and formulas, is drawn, and can be taken elsewhere."""
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from tests.page.archives import archive
 from tests.page.chat import Chat
+from tests.page.conftest import new_page
 
 TABLE = "| model | context |\n| :-- | --: |\n| small | 4,096 |"
 REPLY = rf"""Euler: $e^{{i\pi}} = -1$, and it costs $5 to $10.
@@ -32,13 +33,16 @@ CLIPBOARD = """async () => {
 }"""
 
 
-@pytest.fixture
-def words(chat: Chat, page: Page, tmp_path: Path) -> Locator:
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    (tmp_path / "reply.json").write_text(archive(["Say everything", REPLY]))
-    chat.take_in(tmp_path / "reply.json")
-    expect(page.locator("math")).to_have_count(3)
-    return page.locator(".message.assistant .markdown")
+@pytest.fixture(scope="module")
+def words(browser: Browser, url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locator]:
+    """A reply, which no test changes."""
+    with new_page(browser) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        file = tmp_path_factory.mktemp("reply") / "reply.json"
+        file.write_text(archive(["Say everything", REPLY]))
+        Chat(page, url).take_in(file)
+        expect(page.locator("math")).to_have_count(3)
+        yield page.locator(".message.assistant .markdown")
 
 
 def test_formulas_are_drawn_and_prices_are_not(words: Locator) -> None:
@@ -51,7 +55,8 @@ def test_formulas_are_drawn_and_prices_are_not(words: Locator) -> None:
     expect(words.locator("code.math")).to_have_text([r"$\frac{1$", r"\(\nonsense\)"])
 
 
-def test_what_is_selected_is_copied_with_its_formulas_as_latex(words: Locator, page: Page) -> None:
+def test_what_is_selected_is_copied_with_its_formulas_as_latex(words: Locator) -> None:
+    page = words.page
     words.evaluate("(element) => getSelection().selectAllChildren(element)")
     page.keyboard.press("Control+c")
     copied = page.evaluate("() => navigator.clipboard.readText()")
@@ -62,8 +67,8 @@ def test_what_is_selected_is_copied_with_its_formulas_as_latex(words: Locator, p
     assert "Copy" not in copied
 
 
-def test_a_table_is_copied_as_markdown_and_as_cells(words: Locator, page: Page) -> None:
+def test_a_table_is_copied_as_markdown_and_as_cells(words: Locator) -> None:
     words.get_by_role("button", name="Copy this table").click()
-    copied = page.evaluate(CLIPBOARD)
+    copied = words.page.evaluate(CLIPBOARD)
     assert copied["text/plain"] == TABLE
     assert '<td align="right">4,096</td>' in copied["text/html"]

@@ -93,9 +93,9 @@ def test_pictures_stay_with_an_edit_and_in_an_archive(
 
 
 def test_a_pdf_is_sent_as_the_file_that_it_is(chat: Chat, page: Page, tmp_path: Path, bodies: list[Any]) -> None:
-    (tmp_path / "tides.pdf").write_bytes(pdf("tides of Brest"))
+    num_bytes = (tmp_path / "tides.pdf").write_bytes(pdf("tides of Brest"))
     page.get_by_label("Files to add").set_input_files([tmp_path / "tides.pdf"])
-    expect(page.get_by_role("list", name="Files")).to_contain_text("tides.pdf 0.1 MiB")
+    expect(page.get_by_role("list", name="Files")).to_contain_text(f"tides.pdf {num_bytes} B")
     chat.send("when is high water")
     expect(chat.messages.first).to_contain_text("tides.pdf")
     assert bodies[-1]["messages"][-1]["content"][0]["file"]["filename"] == "tides.pdf"
@@ -128,3 +128,19 @@ def test_a_picture_shows_whether_it_was_reused(page: Page) -> None:
         expect(page.get_by_role("list", name="Files").get_by_role("img")).to_have_count(1)
         chat.send("and this")
         expect(told).to_have_text([reused, computed])
+
+
+@pytest.mark.usefixtures("chat")
+def test_a_pdf_that_the_server_cannot_read_is_told_with_the_way_out(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = tmp_path / "a.pdf"
+    document.write_bytes(pdf("the road ends"))
+    told = page.locator(".composer").get_by_role("status")
+    page.get_by_label("Files to add").set_input_files([document])
+    expect(page.get_by_role("list", name="Files")).to_contain_text("a.pdf")
+    expect(told).to_have_count(0)
+    monkeypatch.setattr("leftoff.server.openai.routes.can_read_pdfs", lambda: False)
+    page.reload()
+    page.get_by_label("Files to add").set_input_files([document])
+    expect(told).to_contain_text("This server reads PDFs with pip install 'leftoff[pdf]'.")

@@ -20,9 +20,9 @@ def test_it_tells_what_runs_and_how_to_connect(chat: Chat, page: Page, http: htt
     ):
         expect(page.get_by_role("definition").filter(has_text=fact).first).to_be_visible()
     lines = dict(client_lines(Connection(url, "tiny", 4096)))
-    assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS=4096 " in lines["Claude Code"]
-    assert '"context": 4096' in lines["OpenCode"]
     assert {client["name"]: client["line"] for client in engine["clients"]} == lines
+    expect(page.get_by_text("Settings other than the defaults")).to_be_visible()
+    expect(page.get_by_text("a window of 4,096 tokens is too small for claude, codex, ")).to_be_visible()
     for name, line in lines.items():
         expect(page.get_by_text(line, exact=True)).to_be_visible()
         page.get_by_role("button", name=f"Copy the line for {name}").click()

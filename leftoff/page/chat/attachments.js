@@ -1,6 +1,6 @@
 /** Files that are attached to messages: texts, pictures and PDF documents, as they are read and sent. */
 
-import { counted } from "../shared/format.js";
+import { counted, size } from "../shared/format.js";
 
 /** @import {Attachment} from "./message.js" */
 
@@ -8,14 +8,15 @@ const MOST_BYTES = 4 << 20; // of a text
 const MOST_BYTES_OF_OTHERS = 20 << 20;
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp"];
 const PDF = "application/pdf";
-const MEBIBYTE = 1 << 20;
 
 /** @param {Attachment} file */
 export const isPicture = ({ blob }) => blob !== undefined && PICTURES.includes(blob.type);
 
+/** @param {Attachment} file */
+export const isPdf = ({ blob }) => blob?.type === PDF;
+
 /** @param {Attachment} file what it is, beside its name */
-export const sized = ({ text, blob }) =>
-  blob ? `${Math.max(0.1, blob.size / MEBIBYTE).toFixed(1)} MiB` : counted(text?.length ?? 0, "character");
+export const sized = ({ text, blob }) => (blob ? size(blob.size) : counted(text?.length ?? 0, "character"));
 
 /**
  * @param {File} file

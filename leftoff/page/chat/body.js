@@ -3,7 +3,7 @@
 import { useCell } from "../shared/cell.js";
 import { count, counted } from "../shared/format.js";
 import { html } from "../shared/html.js";
-import { models } from "../shared/models.js";
+import { modelOf, models } from "../shared/models.js";
 import { Attachments } from "./attachments_view.js";
 import { Calls } from "./calls.js";
 import { Markdown } from "./markdown.js";
@@ -37,9 +37,7 @@ function Reasoning({ text, isOn }) {
 /** @param {{message: Message}} props */
 function Reading({ message }) {
   const progress = message.progress;
-  const { model: wanted } = useCell(open).meta.settings;
-  const known = useCell(models);
-  const model = known.find(({ id }) => id === wanted) ?? known[0];
+  const model = modelOf(useCell(models), useCell(open).meta.settings.model);
   if (!progress)
     return html`<p class="quiet reading">${model?.status.value === "loading" ? `Waiting: ${model.id} is being loaded…` : "Waiting…"}</p>`;
   const { total, cache, processed } = progress;

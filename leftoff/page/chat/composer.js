@@ -2,8 +2,8 @@
 
 import { useCell } from "../shared/cell.js";
 import { html, useEffect, useRef, useState } from "../shared/html.js";
-import { models } from "../shared/models.js";
-import { attached, isPicture } from "./attachments.js";
+import { modelOf, models } from "../shared/models.js";
+import { attached, isPdf, isPicture } from "./attachments.js";
 import { AttachedFiles } from "./attachments_view.js";
 import { draftOf, keepDraft } from "./drafts.js";
 import { busy } from "./store.js";
@@ -64,7 +64,7 @@ export function Composer({ conversation }) {
   return html`
     <form class="composer" onSubmit=${submit}>
       ${files.length > 0 && html`<${AttachedFiles} files=${files} remove=${remove} />`}
-      ${files.some(isPicture) && html`<${Blind} conversation=${conversation} />`}
+      <${Unread} conversation=${conversation} files=${files} />
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
       <textarea id="composer" ref=${area} rows="2" aria-label="Message" onKeyDown=${onKeyDown} onPaste=${onPaste}
         onInput=${(/** @type {{target: HTMLTextAreaElement}} */ { target }) => keepDraft(conversation, { text: target.value })}
@@ -78,12 +78,15 @@ export function Composer({ conversation }) {
     </form>`;
 }
 
-/** @param {{conversation: Conversation}} props shown with a picture, for a model that sees none */
-function Blind({ conversation }) {
-  const known = useCell(models);
-  const model = known.find(({ id }) => id === conversation.meta.settings.model) ?? known[0];
-  if (!model?.meta || model.meta.vision) return null;
-  return html`<p class="problem" role="status">${model.id} sees no pictures: it is told that there was one.</p>`;
+/** @param {{conversation: Conversation, files: Attachment[]}} props what of the files the model will not read */
+function Unread({ conversation, files }) {
+  const model = modelOf(useCell(models), conversation.meta.settings.model);
+  if (!model?.meta) return null;
+  const isBlind = !model.meta.vision && files.some(isPicture);
+  const takesNoPdf = !model.meta.pdf && files.some(isPdf);
+  return html`
+    ${isBlind && html`<p class="problem" role="status">${model.id} sees no pictures: it is told that there was one.</p>`}
+    ${takesNoPdf && html`<p class="problem" role="status">This server reads PDFs with <code>pip install 'leftoff[pdf]'</code>. Without it the model is only told that there was a file.</p>`}`;
 }
 
 /**

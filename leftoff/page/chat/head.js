@@ -2,7 +2,7 @@
 
 import { count, percent } from "../shared/format.js";
 import { html, useState } from "../shared/html.js";
-import { useModels } from "../shared/models.js";
+import { modelOf, useModels } from "../shared/models.js";
 import { download } from "./sidebar.js";
 import { changeSettings, rename } from "./store.js";
 
@@ -54,7 +54,7 @@ function ModelView({ conversation }) {
   const path = conversation.path;
   const { models, problem } = useModels(path.length);
   const wanted = conversation.meta.settings.model;
-  const model = models.find(({ id }) => id === wanted) ?? models[0];
+  const model = modelOf(models, wanted);
   if (!model || problem) return html`<span class="quiet" role="status">${problem}</span>`;
   const report = path.findLast((message) => message.report)?.report;
   const used = report ? report.prompt_tokens + report.generated : 0;

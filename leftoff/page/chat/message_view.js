@@ -34,7 +34,7 @@ export function MessageView({ message: kept, conversation }) {
           <time class="told">${moment(message.created)}</time>
           <${GutterNumbers} id=${message.id} />
           <${Branches} message=${message} siblings=${siblings} isCompared=${isCompared} compare=${setCompared} />
-          <${Actions} message=${message} startEdit=${() => setEdited(true)} />
+          <${Actions} message=${message} schema=${conversation.meta.settings.schema} startEdit=${() => setEdited(true)} />
         </header>
         ${
           isEdited
@@ -48,11 +48,13 @@ export function MessageView({ message: kept, conversation }) {
     </article>`;
 }
 
-/** @param {{message: Message, startEdit: () => void}} props */
-function Actions({ message, startEdit }) {
+/** @param {{message: Message, schema: string, startEdit: () => void}} props */
+function Actions({ message, schema, startEdit }) {
   if (message.state === "writing") return null;
   const isReply = message.role === "assistant";
-  const canGoOn = isReply && !message.calls?.length && (message.state === "cut" || message.finish !== "stop");
+  const isUnfinished = message.state === "cut" || message.finish !== "stop";
+  // a schema holds for what is still to come, from its beginning
+  const canGoOn = isReply && message.content && !schema && !message.calls?.length && isUnfinished;
   return html`
     <span class="actions">
       <${CopyButton} text=${message.content} name="Copy this message" />

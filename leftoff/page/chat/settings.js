@@ -47,7 +47,7 @@ export function SettingsDialog({ isOpen, close }) {
     <dialog ref=${dialog} class="settings" onClose=${close} aria-labelledby="settings-title">
       <header class="row">
         <h2 id="settings-title" class="grow">Settings of this conversation</h2>
-        <button type="button" onClick=${close}>Close</button>
+        <button type="button" onClick=${() => dialog.current?.close()}>Close</button>
       </header>
       <form method="dialog" onInput=${change}>
         <label>System prompt <textarea name="system" rows="4" value=${settings.system}></textarea></label>

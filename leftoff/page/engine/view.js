@@ -4,7 +4,7 @@ import { CopyButton } from "../shared/copy.js";
 import { count, size } from "../shared/format.js";
 import { html, useState } from "../shared/html.js";
 import { ask, problemWith } from "../shared/http.js";
-import { query, useModels } from "../shared/models.js";
+import { modelOf, query, useModels } from "../shared/models.js";
 import { Problem, useServer } from "../shared/server.js";
 
 /** @import {Model} from "../shared/models.js" */
@@ -13,13 +13,15 @@ import { Problem, useServer } from "../shared/server.js";
  *   trained_context: number}, memory: {kind: string, meaning: string, context_tokens: number, slots: number,
  *   token_bytes: number | null, snapshot_bytes: number | null, budgets: Record<string, number>}, library: {path?: string,
  *   version: string, devices: string[]}, machine: {system: string, python: string, memory_bytes: number, threads: number},
- *   rates: Record<string, number>, settings: Record<string, unknown>, clients: {name: string, line: string}[]}} Engine
+ *   rates: Record<string, number>, settings: Record<string, unknown>, clients: {name: string, line: string}[],
+ *   cramped_agents: string}} Engine
  */
 
 export function EngineView() {
-  const { models } = useModels();
+  const [numSwitched, setNumSwitched] = useState(0);
+  const { models } = useModels(numSwitched);
   const [chosen, choose] = useState("");
-  const model = models.find(({ id }) => id === chosen) ?? models[0];
+  const model = modelOf(models, chosen);
   const isOpen = model?.status.value !== "unloaded";
   const { answer, problem } = useServer(`/engine${query(isOpen ? chosen : "")}`, isOpen);
   const engine = /** @type {Engine | null} */ (answer);
@@ -33,8 +35,9 @@ export function EngineView() {
         <section class="panel" aria-labelledby="connect-title">
           <h2 id="connect-title">Connect</h2>
           <ul class="clients">${engine.clients.map((client) => html`<${Client} key=${client.name} ...${client} />`)}</ul>
+          ${engine.cramped_agents && html`<p class="quiet">${engine.cramped_agents}</p>`}
         </section>
-        ${models.length > 1 && html`<${Models} models=${models} chosen=${model.id} choose=${choose} />`}
+        ${models.length > 1 && html`<${Models} models=${models} chosen=${model.id} choose=${choose} switched=${() => setNumSwitched((before) => before + 1)} />`}
         <div class="columns">
           ${
             isOpen &&
@@ -44,7 +47,7 @@ export function EngineView() {
             <${Facts} title="Measured here" rows=${rateRows(engine)} />`
           }
           <${Facts} title="Machine" rows=${machineRows(engine)} />
-          <${Facts} title="Settings that were given" rows=${settingRows(engine)} />
+          <${Facts} title="Settings other than the defaults" rows=${settingRows(engine)} />
         </div>`
       }
     </div>`;
@@ -55,9 +58,17 @@ function Client({ name, line }) {
   return html`<li><span>${name}</span><code tabindex="0">${line}</code><${CopyButton} text=${line} name=${`Copy the line for ${name}`} /></li>`;
 }
 
-/** @param {{models: Model[], chosen: string, choose: (id: string) => void}} props below, there is more of the chosen one */
-function Models({ models, chosen, choose }) {
+/**
+ * @param {{models: Model[], chosen: string, choose: (id: string) => void, switched: () => void}} props below, there is
+ *   more of the chosen one; `switched` is called when one was loaded or unloaded
+ */
+function Models({ models, chosen, choose, switched }) {
   const [problem, setProblem] = useState("");
+  /** @param {string} said */
+  const tell = (said) => {
+    setProblem(said);
+    switched();
+  };
   return html`
     <section class="panel" aria-labelledby="models-title">
       <h2 id="models-title">Models</h2>
@@ -70,7 +81,7 @@ function Models({ models, chosen, choose }) {
             <td>${status.value}</td>
             <td>${meta ? size(meta.size) : html`<span class="quiet">when it is first asked</span>`}</td>
             <td>${meta && `${count(meta.n_ctx)} tokens`}</td>
-            <td><${Switch} id=${id} isLoaded=${status.value === "loaded"} isLoading=${status.value === "loading"} tell=${setProblem} /></td>
+            <td><${Switch} id=${id} isLoaded=${status.value === "loaded"} isLoading=${status.value === "loading"} tell=${tell} /></td>
           </tr>`,
         )}</tbody>
       </table>

@@ -32,7 +32,7 @@ export function KeyDialog() {
         <p><label>Key <input name="key" type="password" required autocomplete="off" autofocus /></label></p>
         ${problem && html`<p class="problem" role="alert">${problem}</p>`}
         <span class="row end">
-          <button type="button" onClick=${close}>Cancel</button>
+          <button type="button" onClick=${() => dialog.current?.close()}>Cancel</button>
           <button type="submit" class="main">Use this key</button>
         </span>
       </form>

@@ -7,8 +7,8 @@ import { useServer } from "./server.js";
 /**
  * @typedef {"loaded" | "loading" | "sleeping" | "unloaded"} Status `sleeping`: it keeps what it has read;
  *   `unloaded`: nobody has asked it since the server started
- * @typedef {{id: string, status: {value: Status}, meta?: {n_ctx: number, n_params: number, size: number, vision: boolean}}} Model `meta`
- *   is known of those that were loaded once
+ * @typedef {{n_ctx: number, n_params: number, size: number, vision: boolean, pdf: boolean}} Meta
+ * @typedef {{id: string, status: {value: Status}, meta?: Meta}} Model `meta` is known of those that were loaded once
  */
 
 const ASK_MS = 2000;
@@ -35,6 +35,13 @@ export function useModels(occasion) {
   }, [isOne]);
   return { models: known, problem };
 }
+
+/**
+ * @param {Model[]} all
+ * @param {string} id
+ * @returns {Model} the first, where none is chosen or the chosen one is not there any more
+ */
+export const modelOf = (all, id) => all.find((each) => each.id === id) ?? all[0];
 
 /**
  * The name of a model in the query of a route of the cache: one model alone is meant anyway.

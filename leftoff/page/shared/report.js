@@ -31,8 +31,8 @@ export function spared({ prompt_tokens, reused, saved_ms }) {
 /** @param {Report} report */
 function drafted({ accepted, drafted, drafted_from }) {
   const sources = Object.entries(drafted_from).filter(([, tokens]) => tokens > 0);
-  const from = sources.map(([source, tokens]) => `${count(tokens)} ${DRAFTED_FROM[source] ?? source}`).join(", ");
-  return `Drafts: ${count(accepted)} of ${count(drafted)} tokens were right${from && `: from ${from}`}.`;
+  const from = sources.map(([source, tokens]) => `${count(tokens)} from ${DRAFTED_FROM[source] ?? source}`).join(", ");
+  return `Drafts: ${count(accepted)} of ${count(drafted)} tokens were right${from && `: ${from}`}.`;
 }
 
 /** Why tokens were read, after how many. @type {Record<string, string>} */
@@ -49,7 +49,7 @@ const REASONS = {
 const DRAFTED_FROM = {
   reply: "this reply",
   conversation: "this conversation",
-  sibling: "others with the same beginning",
+  sibling: "conversations with the same beginning",
   mtp: "the model's next-token layer",
   eagle: "the EAGLE-3 head",
   model: "the draft model",
