@@ -37,6 +37,7 @@ class Connection:
     key: str = NO_KEY
     sees: bool = False
     others: tuple[Choice, ...] = ()  # what else an agent may be switched to
+    trained: int = 0  # tokens that the model was trained for; 0 if that is not known
 
     @property
     def chosen(self) -> Choice:
@@ -56,7 +57,7 @@ class Told:
 class Agent:
     """One agent. `tell` gets the connection, and the path of the file if it takes one."""
 
-    name: str
+    name: str  # of its command, too
     title: str
     install: str  # the command that does
     instructions: int  # about so many tokens of its own begin each conversation
@@ -64,10 +65,6 @@ class Agent:
     tell: Callable[[Connection, str], Told]
     file: str = ""  # the name of its file of settings, if it takes one
     without: tuple[str, ...] = ()  # variables of the environment that would lead elsewhere
-
-    @property
-    def command(self) -> str:
-        return self.name
 
     def line(self, to: Connection) -> str:
         """The line to paste. One that takes a file is started by `leftoff launch`, which makes it."""
@@ -80,7 +77,7 @@ class Agent:
         """The command in a shell, beside its file if it takes one."""
         told = self.tell(to, self.file)
         variables = [f"{name}={quote(value)}" for name, value in told.environment.items()]
-        return " ".join([*variables, self.command, *map(quote, told.arguments)])
+        return " ".join([*variables, self.name, *map(quote, told.arguments)])
 
 
 def _claude(to: Connection, _file: str) -> Told:
@@ -197,3 +194,14 @@ CODING_AGENTS = {
         Agent("aider", "aider", "python -m pip install aider-chat", 1_000, 8_192, _aider, "models.json"),
     )
 }
+
+
+def agents_for(window: int) -> list[Agent]:
+    """The agents that can work in a window of so many tokens."""
+    return [agent for agent in CODING_AGENTS.values() if window >= agent.least_window]
+
+
+def cramped_agents(window: int) -> str:
+    """One line on the others; empty if there are none."""
+    names = [agent.name for agent in CODING_AGENTS.values() if window < agent.least_window]
+    return f"a window of {window:,} tokens is too small for {', '.join(names)}" if names else ""

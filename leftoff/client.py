@@ -6,7 +6,7 @@ It also reads `timings` and `reasoning_content`, which llama-server adds to Open
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,10 @@ class RefusedError(ClientError):
     """The server answered with an error status. `body` is what it said, as it came."""
 
     def __init__(self, place: str, status: int, body: str) -> None:
-        super().__init__(f"{place} answered {status}: {_reason(body)}")
+        reason = _reason(body)
+        if status == httpx.codes.UNAUTHORIZED:  # a server says how programs give a key
+            reason = f"{reason.partition(':')[0]}: give one with --api-key, or as LEFTOFF_API_KEY"
+        super().__init__(f"{place} answered {status}: {reason}")
         self.body = body
 
 
@@ -100,6 +103,14 @@ class StreamedReply:
         call.arguments += function.get("arguments") or ""
 
 
+@dataclass(frozen=True)
+class ListedModel:
+    """A model of a server, by its name. `sees` is None where the server does not say whether it takes pictures."""
+
+    name: str
+    sees: bool | None = None
+
+
 class ChatClient:
     """Streams chat completions over an HTTP client whose base URL is the server's, without `/v1`."""
 
@@ -108,15 +119,23 @@ class ChatClient:
         self.url = str(http.base_url).rstrip("/")
 
     def models(self) -> list[str]:
+        return [model.name for model in self.listed()]
+
+    def listed(self) -> list[ListedModel]:
         with self._response("GET", "/v1/models") as response:
             try:
-                return [str(model["id"]) for model in json.loads(response.read())["data"]]
-            except (ValueError, LookupError, TypeError) as error:
+                return [_listed(model) for model in json.loads(response.read())["data"]]
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
                 raise ClientError(f"{self.url} is not a server of OpenAI's kind: /v1/models lists no model") from error
 
-    def ask(self, body: Mapping[str, Any], show: Callable[[str], None] | None = None) -> StreamedReply:
-        """Sends a request and reads its whole reply. `show` gets text and reasoning piece by piece."""
-        reply = StreamedReply()
+    def ask(
+        self, body: Mapping[str, Any], show: Callable[[str], None] | None = None, reply: StreamedReply | None = None
+    ) -> StreamedReply:
+        """Sends a request and reads its whole reply. `show` gets text and reasoning piece by piece.
+
+        A caller who may be interrupted gives the `reply` to fill, to have what came until then.
+        """
+        reply = reply or StreamedReply()
         streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
         with self._response("POST", _PATH, streamed) as response:
             for chunk in read_chunks(response.iter_lines()):
@@ -126,15 +145,13 @@ class ChatClient:
         reply.end()
         return reply
 
-    def post(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Sends a request to a route of leftoff's own, and reads its answer."""
-        return self.call("POST", path, body)
-
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The same, by any method."""
-        with self._response(method, path, body) as response:
-            answer: dict[str, Any] = json.loads(response.read())
-            return answer
+        """Sends a request to a route of leftoff's own, and reads its answer, which is an object."""
+        with self._response(method, path, body) as response, suppress(ValueError):
+            answer = json.loads(response.read())
+            if isinstance(answer, dict):
+                return answer
+        raise ClientError(f"{self.url} is no server of leftoff's: {method} {path} is not answered with an object")
 
     @contextmanager
     def _response(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Iterator[httpx.Response]:
@@ -166,6 +183,10 @@ def read_chunks(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             return
         if data:
             yield json.loads(data)
+
+
+def _listed(model: Mapping[str, Any]) -> ListedModel:
+    return ListedModel(str(model["id"]), (model.get("meta") or {}).get("vision"))
 
 
 def _reason(body: str) -> str:

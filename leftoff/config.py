@@ -67,7 +67,7 @@ class Settings:
     )
     lora: tuple[str, ...] = setting(
         (),
-        "LoRA adapter: with a NAME for requests to MODEL:NAME, without one for all; may be given several times",
+        "LoRA adapter: with a NAME for requests to MODEL:NAME, without one for all",
         "--lora-scaled",
         metavar="[NAME=]FILE[:SCALE]",
         separator=",",
@@ -90,7 +90,7 @@ class Settings:
     alias: tuple[str, ...] = setting(
         (),
         "names that requests may give the model, also patterns such as claude-*; lists show the first that "
-        "is no pattern (default: the name of the file); may be given several times",
+        "is no pattern (default: the name of the file)",
         "-a",
         "--aliases",
         metavar="NAME",
@@ -110,22 +110,18 @@ class Settings:
     host: str = shared("127.0.0.1", "address to listen on")
     port: int = shared(8080, "port to listen on; 0 takes a free one", limits=(0, 65535))
     api_key: tuple[str, ...] = shared(
-        (),
-        "accept only requests with this key; may be given several times",
-        metavar="KEY",
-        separator=",",
-        may_be_empty=False,
+        (), "accept only requests with this key", metavar="KEY", separator=",", may_be_empty=False
     )
     cors: tuple[str, ...] = shared(
         (),
-        "allow web pages of this origin, such as https://chat.example; * allows all; may be given several times",
+        "allow web pages of this origin, such as https://chat.example; * allows all",
         metavar="ORIGIN",
         separator=",",
     )
     allowed_host: tuple[str, ...] = shared(
         (),
         "also accept requests for this host name, such as that of a proxy or a container; * accepts every name, and "
-        "with it DNS rebinding; may be given several times",
+        "with it DNS rebinding",
         metavar="HOST",
         separator=",",
         check=host_problem,
@@ -207,8 +203,8 @@ class Settings:
     )
     prewarm: tuple[str, ...] = setting(
         (),
-        "prefill this file at start and never evict it: a text, or JSON with messages; "
-        "last: the headers that clients used last; may be given several times",
+        "prefill this file at start and never evict it: a text, or JSON with messages; last: the headers that clients "
+        "used last",
         metavar="FILE",
     )
     threads: int = setting(0, "compute threads (0: one per physical core)", "-t", limits=(0, 512), words={"-1": 0})
@@ -254,7 +250,7 @@ class Settings:
     cpu_moe: bool = setting(False, "keep the experts of all layers in RAM, for the CPU", "-cmoe")
     override_tensor: tuple[str, ...] = setting(
         (),
-        "put tensors whose name matches into a buffer type, such as ffn_.*_exps=CPU; may be given several times",
+        "put tensors whose name matches into a buffer type, such as ffn_.*_exps=CPU",
         "-ot",
         metavar="PATTERN=TYPE",
         separator=",",
@@ -335,7 +331,7 @@ class Settings:
         "how the tokens of a text become one vector, or scores, for embeddings and reranking (default: as the model"
         " file says, else the mean)",
         metavar="HOW",
-        choices=("", "mean", "cls", "last", "rank"),
+        choices=("mean", "cls", "last", "rank"),
     )
     overflow: str = setting(
         "error", "refuse a prompt that does not fit, or cut its oldest turns", metavar="HOW", choices=("error", "cut")
@@ -395,6 +391,4 @@ class Settings:
 @cache
 def definitions() -> tuple[Definition, ...]:
     """All settings, for flags, environment variables and the documentation."""
-    return tuple(
-        Definition(field.name, field.default, field.metadata["flag"]) for field in dataclasses.fields(Settings)
-    )
+    return tuple(Definition(field.name, field.default, **field.metadata) for field in dataclasses.fields(Settings))

@@ -13,5 +13,5 @@ class LeftoffError(Exception):
 
 def meant(word: str, known: Iterable[str]) -> str:
     """`: did you mean --port?`, if one of the known words is close to this one; else nothing."""
-    close = difflib.get_close_matches(word.lower(), [*known], 1, 0.7)
+    close = difflib.get_close_matches(word.lower(), [*known], 1, 0.65)
     return f": did you mean {close[0]}?" if close else ""

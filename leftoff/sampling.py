@@ -207,7 +207,7 @@ def recommended(metadata: Mapping[str, str]) -> Sampling:
         if text is None:
             continue
         try:
-            value: Any = parameter.kind(text)
+            value: Any = parameter.value(text)
             sampling = replace(sampling, **{parameter.name: value})
         except ValueError as error:
             logger.warning("the model's %s is left out: %s", parameter.gguf_key, error)

@@ -27,12 +27,24 @@ class SettingError(LeftoffError, ValueError):
     """An invalid value. The message names the setting, the value and what to give instead."""
 
 
-@dataclass(frozen=True)
-class Flag:
-    """How a setting appears on the command line, and how its text is parsed and checked."""
+def setting(default: Any, text: str, *aliases: str, **more: Any) -> Any:  # noqa: ANN401
+    """A field of `Settings`, which becomes a `Definition`: its name gives its first flag, `aliases` are others."""
+    return dataclasses.field(default=default, metadata={"help": text, "aliases": aliases, **more})
 
-    names: tuple[str, ...]
+
+def shared(default: Any, text: str, *aliases: str, **more: Any) -> Any:  # noqa: ANN401
+    """A setting in which the models of a server cannot differ."""
+    return setting(default, text, *aliases, is_shared=True, **more)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One setting: its names on the command line and in the environment, and how its text is parsed and checked."""
+
+    name: str
+    default: Any
     help: str
+    aliases: tuple[str, ...] = ()
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     limits: tuple[int, int] | None = None
@@ -42,25 +54,6 @@ class Flag:
     check: Callable[[str], str | None] | None = None  # returns what is wrong with a text, or a value of a list
     may_be_empty: bool = True
     is_shared: bool = False  # by all models of a server
-
-
-def setting(default: Any, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401
-    """A field of `Settings`. The field's name gives its first flag; `names` are more."""
-    return dataclasses.field(default=default, metadata={"flag": Flag(names, text, **more)})
-
-
-def shared(default: Any, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401
-    """A setting in which the models of a server cannot differ."""
-    return setting(default, text, *names, is_shared=True, **more)
-
-
-@dataclass(frozen=True)
-class Definition:
-    """One setting by its names on the command line and in the environment."""
-
-    name: str
-    default: Any
-    flag: Flag
 
     @property
     def option(self) -> str:
@@ -75,6 +68,10 @@ class Definition:
         return isinstance(self.default, tuple)
 
     @property
+    def meaning(self) -> str:
+        return f"{self.help}; may be given several times" if self.is_list else self.help
+
+    @property
     def is_switch(self) -> bool:
         return isinstance(self.default, bool)
 
@@ -83,22 +80,22 @@ class Definition:
         if self.is_switch:
             return "on" if self.default else "off"
         if isinstance(self.default, int) and self.default < 0:  # it stands for a word
-            return next((word for word, number in self.flag.words.items() if number == self.default), str(self.default))
+            return next((word for word, number in self.words.items() if number == self.default), str(self.default))
         return " ".join(self.default) if self.is_list else str(self.default)
 
     def value(self, text: str) -> Any:  # noqa: ANN401
         """Parses a text. For a list it gives the values to add; an empty text gives none, which empties the list."""
         value: Any = text
         if self.is_list:
-            value = tuple(filter(None, map(str.strip, text.split(self.flag.separator))))
-            if not value and not self.flag.may_be_empty:  # a variable that was not set must not open a server
+            value = tuple(filter(None, map(str.strip, text.split(self.separator))))
+            if not value and not self.may_be_empty:  # a variable that was not set must not open a server
                 raise SettingError(f"{text!r} holds no value: give one, or leave it out")
         elif self.is_switch:
             value = self._switch(text)
         elif isinstance(self.default, int):
             value = self._number(text)
         else:
-            value = self.flag.words.get(text.strip().lower(), text)
+            value = self.words.get(text.strip().lower(), text)
         problem = self.problem(value)
         if problem:
             raise SettingError(problem)
@@ -114,7 +111,7 @@ class Definition:
     def _text(self, value: Any) -> str:  # noqa: ANN401
         """A value of TOML as a flag has it: a number or a switch may also be a word, but a text is no number."""
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if isinstance(self.default, str | tuple) and not isinstance(value, str) and text not in self.flag.words:
+        if isinstance(self.default, str | tuple) and not isinstance(value, str) and text not in self.words:
             raise SettingError(f'{text} is no text: write "{text}"')
         return text
 
@@ -127,13 +124,12 @@ class Definition:
 
     def problem(self, value: Any) -> str | None:  # noqa: ANN401
         """Says what is wrong with a value and how to correct it; None if it is valid."""
-        flag = self.flag
-        if flag.choices and value not in (self.default, *flag.choices):
-            return f"{value!r} is unknown: must be one of {', '.join(flag.choices)}"
-        if flag.limits and value != self.default and not flag.limits[0] <= value <= flag.limits[1]:
-            return f"{value} must be between {flag.limits[0]} and {flag.limits[1]}"
+        if self.choices and value not in (self.default, *self.choices):
+            return f"{value!r} is unknown: must be one of {', '.join(self.choices)}"
+        if self.limits and value != self.default and not self.limits[0] <= value <= self.limits[1]:
+            return f"{value} must be between {self.limits[0]} and {self.limits[1]}"
         texts = value if self.is_list else filter(None, [value])
-        return next(filter(None, map(flag.check, texts)), None) if flag.check else None
+        return next(filter(None, map(self.check, texts)), None) if self.check else None
 
     def _switch(self, text: str) -> bool:
         if text.strip().lower() not in SWITCH:
@@ -141,13 +137,13 @@ class Definition:
         return SWITCH[text.strip().lower()]
 
     def _number(self, text: str) -> int:
-        word = self.flag.words.get(text.strip().lower())
+        word = self.words.get(text.strip().lower())
         if word is not None:
             return int(word)
         try:
             return int(text)
         except ValueError:
-            named = [f"or {name!r}" for name in self.flag.words if name.isalpha()]
+            named = [f"or {name!r}" for name in self.words if name.isalpha()]
             expected = " ".join([*([f"such as {self.default}"] if self.default >= 0 else []), *named])
             raise SettingError(f"{text!r} is not a whole number, {expected}") from None
 

@@ -132,6 +132,7 @@ class Prompt:
     sources: Mapping[int, PictureSource] = field(default_factory=dict)  # by where `pictures` start
     adapters: AdapterSet = NO_ADAPTERS  # with which it is read
     adapted_from: int = 0  # the first token that is
+    is_only_read: bool = False  # nothing is generated from it: the logits at its end are not needed
 
     def adapted(self, adapters: AdapterSet) -> "Prompt":
         """The same prompt, to be read with adapters; without them if its text does not invoke them."""

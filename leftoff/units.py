@@ -2,7 +2,7 @@
 
 import unicodedata
 
-_DECIMAL = ("", "k", "M", "G", "T")
+_SHORT_SCALE = ("", "k", "M", "B", "T")
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -28,7 +28,12 @@ def show_rate(tokens_per_s: float) -> str:
 
 def show_count(count: float) -> str:
     """`7.6 B`, as the parameters of models are counted."""
-    return _scaled(count).replace("G", "B").rstrip()
+    power = 0
+    while abs(count) >= 999.5 and power < len(_SHORT_SCALE) - 1:
+        count /= 1000
+        power += 1
+    digits = 0 if power == 0 or count >= 99.95 else 1
+    return f"{count:.{digits}f} {_SHORT_SCALE[power]}".rstrip()
 
 
 def show_files(count: int) -> str:
@@ -49,12 +54,3 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """`printable` for names: without line breaks, so that a name cannot look like a line of ours."""
     return " ".join(printable(text).split())
-
-
-def _scaled(value: float) -> str:
-    power = 0
-    while abs(value) >= 999.5 and power < len(_DECIMAL) - 1:
-        value /= 1000
-        power += 1
-    digits = 0 if power == 0 or value >= 99.95 else 1
-    return f"{value:.{digits}f} {_DECIMAL[power]}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.agents import CODING_AGENTS, Agent, Connection
+from leftoff.agents import CODING_AGENTS, Agent, Connection, agents_for, cramped_agents
 
 ODD = Connection("http://127.0.0.1:8080", 'it\'s "a" model', 65_536, "k e'y")
 LINES = [agent for agent in CODING_AGENTS.values() if not agent.file]
@@ -30,7 +30,7 @@ def run(line: str, name: str, folder: Path) -> tuple[Mapping[str, str], list[str
 
 @pytest.mark.parametrize("agent", LINES, ids=lambda agent: agent.name)
 def test_a_shell_understands_the_line(agent: Agent, tmp_path: Path) -> None:
-    variables, arguments = run(agent.line(ODD), agent.command, tmp_path)
+    variables, arguments = run(agent.line(ODD), agent.name, tmp_path)
     told = agent.tell(ODD, "")
     assert dict(told.environment).items() <= variables.items()
     assert tuple(arguments) == told.arguments
@@ -86,3 +86,9 @@ def test_agents_that_send_images_only_to_models_that_see_are_told_so(name: str, 
 
     assert word in said(sees=True)
     assert word not in said(sees=False)
+
+
+def test_an_agent_is_offered_where_it_can_work() -> None:
+    assert [agent.name for agent in agents_for(8_192)] == ["aider"]
+    assert cramped_agents(65_536) == "a window of 65,536 tokens is too small for qwen"
+    assert cramped_agents(81_920) == ""

@@ -68,6 +68,10 @@ def test_a_request_is_streamed_and_asks_for_the_usage() -> None:
     [
         (httpx.Response(400, json={"error": {"message": "too long", "code": "full"}}), "too long"),
         (httpx.Response(400, json={"error": "too long"}), "too long"),
+        (
+            httpx.Response(401, json={"error": {"message": "an API key is needed: send it as 'x-api-key: KEY'"}}),
+            "an API key is needed: give one with --api-key, or as LEFTOFF_API_KEY",
+        ),
         (httpx.Response(502, text="<html>bad gateway</html>"), "<html>bad gateway</html>"),
     ],
 )
@@ -95,6 +99,12 @@ def test_a_broken_connection_names_the_server() -> None:
 def test_what_lists_no_models_is_no_server_of_this_kind(page: str) -> None:
     with pytest.raises(ClientError, match="/v1/models lists no model"):
         client(lambda _: httpx.Response(200, text=page)).models()
+
+
+@pytest.mark.parametrize("page", ["<html>hello</html>", "[]", ""])
+def test_an_answer_that_is_no_object_is_of_another_server(page: str) -> None:
+    with pytest.raises(ClientError, match="http://server:8080 is no server of leftoff's"):
+        client(lambda _: httpx.Response(200, text=page)).call("GET", "/health")
 
 
 @pytest.mark.parametrize("lines", [['data: {"a":1}', "", ": comment", 'data:{"b":2}', "data: [DONE]", "data: {"]])

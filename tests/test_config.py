@@ -15,27 +15,27 @@ def test_the_defaults_are_valid() -> None:
 
 def test_every_field_is_a_setting_with_help() -> None:
     assert [d.name for d in definitions()] == [field.name for field in dataclasses.fields(Settings)]
-    assert all(d.flag.help for d in definitions())
+    assert all(d.help for d in definitions())
 
 
 def test_no_flag_means_two_things() -> None:
-    options = [option for d in definitions() for option in (d.option, *d.flag.names)]
+    options = [option for d in definitions() for option in (d.option, *d.aliases)]
     assert len({*options}) == len(options)
 
 
 @pytest.mark.parametrize("definition", definitions(), ids=lambda d: d.name)
 def test_a_default_survives_being_written_and_read(definition: object) -> None:
     d = next(d for d in definitions() if d is definition)
-    text = d.flag.separator.join(d.default) if d.is_list else str(d.default)
-    if text or d.flag.may_be_empty:
+    text = d.separator.join(d.default) if d.is_list else str(d.default)
+    if text or d.may_be_empty:
         assert d.value(text) == d.default
 
 
 def test_the_engine_knows_every_type_that_may_be_asked_for() -> None:
     (kv_type,) = (d for d in definitions() if d.name == "kv_type")
     (slots,) = (d for d in definitions() if d.name == "slots")
-    assert {*kv_type.flag.choices} == KV_TYPES.keys()
-    assert slots.flag.limits == (1, MAX_SEQUENCES)
+    assert {*kv_type.choices} == KV_TYPES.keys()
+    assert slots.limits == (1, MAX_SEQUENCES)
 
 
 @pytest.mark.parametrize(

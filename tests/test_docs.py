@@ -12,7 +12,6 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from leftoff import cache
 from leftoff.cache.report import Reason
 from leftoff.chat.formats.parser import Output
 from leftoff.chat.formats.parts import Call
@@ -20,6 +19,7 @@ from leftoff.chat.formats.tagged import TaggedFormat
 from leftoff.host.build import open_host
 from leftoff.server import app
 from leftoff.server.server import serving as serving_host
+from leftoff.types import ReasoningTags
 from tests.chat.formats.forms import TOOL, read
 from tests.cli.running import Server, serving
 from tests.pages import ADDRESS, PAGES, ROOT, blocks_of
@@ -165,7 +165,7 @@ def sketch(page: str) -> dict[str, Any]:
 
 
 def test_the_output_format_that_is_sketched_parses_its_own_syntax() -> None:
-    output_format = TaggedFormat("bracket", sketch("add-an-output-format.md")["BracketCalls"]())
+    output_format = TaggedFormat("bracket", sketch("add-an-output-format.md")["BracketCalls"](), ReasoningTags())
     syntax = output_format.syntax
     arguments = '{"place": "harbour"}'
     written = f"{syntax.before_name}look_up{syntax.after_name}{arguments}{syntax.after_arguments}"
@@ -192,9 +192,10 @@ def test_the_dialect_that_is_sketched_answers(monkeypatch: pytest.MonkeyPatch) -
 def test_the_architecture_is_short_and_has_the_ten_sentences_of_the_cache() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert len(text.splitlines()) <= 80
-    sentences = re.findall(r"^\d+\. .*?(?=^\d+\. |\n\n)", cache.__doc__ or "", re.DOTALL | re.MULTILINE)
-    assert len(sentences) == 10
-    assert [" ".join(sentence.split()) for sentence in sentences] == re.findall(r"^\d+\. .*$", text, re.MULTILINE)[:10]
+    section = text.partition("## The cache in ten sentences")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^\d+\. .*\.$", section, re.MULTILINE)) == 10
+    named = re.findall(r"`(\w+\.py)`", section)
+    assert [name for name in named if not (ROOT / "leftoff/cache" / name).exists()] == []
 
 
 def test_the_layout_of_the_architecture_is_the_order_of_the_layers() -> None:

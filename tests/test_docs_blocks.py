@@ -4,6 +4,8 @@ Commands run on small models, against a server on a free port instead of 8080. W
 Code, Qwen Code, Open WebUI) is stood in for by a request to where its settings lead, as it would make it.
 """
 
+import functools
+import io
 import json
 import os
 import re
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -19,6 +22,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from leftoff.cli.main import main
 from tests.cli.running import Server, serving
 from tests.factory import model_path
 from tests.pages import ADDRESS, PAGES, ROOT, Block, blocks_of
@@ -101,14 +105,22 @@ def venv(command: str, place: Place) -> None:
     assert Path(python.strip()) == place.folder / ".venv" / "bin" / "python"
 
 
-def pip_install(command: str, place: Place) -> None:
-    """As far as pip goes without a network: tests/test_wheel.py and `make release-check` install it."""
+def pip_install(command: str, _place: Place) -> None:
+    """As far as pip goes without a network: tests/test_wheel.py and `make release-check` install it.
+
+    What pip makes of the folder is the same, whichever name and extras are given.
+    """
     (what,) = shlex.split(command)[2:]
     name, extras = re.fullmatch(r"(leftoff|\.)(?:\[(.*)\])?", what).groups("")  # type: ignore[union-attr]
     assert name in (".", PROJECT["name"])
     assert {*filter(None, extras.split(","))} <= PROJECT["optional-dependencies"].keys()
+    dry_run_of_pip()
+
+
+@functools.cache
+def dry_run_of_pip() -> None:
     arguments = ("--dry-run", "--no-deps", "--no-build-isolation", "--quiet", ".")
-    place.run([sys.executable, "-m", "pip", "install", *arguments], folder=ROOT)
+    subprocess.run([sys.executable, "-m", "pip", "install", *arguments], cwd=ROOT, check=True)
 
 
 def serve(command: str, place: Place) -> None:
@@ -150,13 +162,20 @@ def cache(command: str, place: Place) -> None:
     place.run([*leftoff(command), "--cache-dir", str(place.folder)])
 
 
-def helped(command: str, place: Place) -> None:
+def helped(command: str, _place: Place) -> None:
     """That there is such a command with such flags; the tests of its module run it."""
     words = [*takewhile(lambda word: word != "--", shlex.split(command))]
-    shown = place.run([sys.executable, "-m", *words[:2], "--help"])
+    shown = help_of(*words[1:2])
     actions = [word for word in words[2:3] if word in re.findall(r"^ {2,4}(\w+)  ", shown, re.MULTILINE)]
-    more = place.run([sys.executable, "-m", *words[:3], "--help"]) if actions else ""
+    more = help_of(*words[1:3]) if actions else ""
     assert {word for word in words[2:] if word.startswith("--") and word not in shown + more} == set()
+
+
+def help_of(*command: str) -> str:
+    shown = io.StringIO()
+    with redirect_stdout(shown), pytest.raises(SystemExit):
+        main([*command, "--help"])
+    return shown.getvalue()
 
 
 def play(command: str, place: Place) -> None:

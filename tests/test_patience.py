@@ -14,6 +14,7 @@ TIMED = {
     "cluster/test_app.py": "looks again and again, on an event loop",
     "cluster/test_index.py": "looks again and again, on an event loop",
     "cluster/test_router.py": "looks again and again, on an event loop",
+    "conftest.py": "uvicorn is made to tick more often",
     "disk/kill_loop.py": "kills at random moments",
     "lab/box/test_play.py": "sleeps by a simulated clock",
     "patience.py": "looks again and again",

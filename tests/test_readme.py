@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from leftoff.cli.catalogue import listed
+from leftoff.cli.models import listed
 from leftoff.engine.choice import Room
 from leftoff.scenes import SCENES
 from tests.pages import ROOT, blocks_of

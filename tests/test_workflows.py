@@ -97,8 +97,9 @@ def test_the_changelog_begins_with_this_version() -> None:
 
 def test_commit_hooks_check_what_make_lint_checks() -> None:
     (repository,) = read(ROOT / ".pre-commit-config.yaml")["repos"]
-    (recipe,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
-    linted = [line.removeprefix("\t@$(BIN)/").removesuffix(" .") for line in recipe.splitlines()]
+    recipes = re.findall(r"^lint-(?:style|types):.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    assert len(recipes) == 2
+    linted = [line.removeprefix("\t@$(BIN)/").removesuffix(" .") for each in recipes for line in each.splitlines()]
     hooked = [hook["entry"].removeprefix(".venv/bin/") for hook in repository["hooks"]]
     assert hooked == [line.replace("format --check .", "format --check") for line in linted]
 

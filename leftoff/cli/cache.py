@@ -14,8 +14,9 @@ from pathlib import Path
 from rich.console import Console
 
 from leftoff.blobs.blob import Blob
-from leftoff.cli.cache_text import excerpts, text_of
+from leftoff.cli.cache_text import text_of
 from leftoff.cli.cache_view import findings_json, model_json, show_findings, show_model, show_path
+from leftoff.cli.extras import importing
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.progress import show_stages
 from leftoff.config import MIB, Settings
@@ -25,9 +26,8 @@ from leftoff.disk.secret import FILE as SECRET
 from leftoff.disk.tools.bundle import export_bundle, import_bundle, read_manifest
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import ModelUsage, models, prune, remove_model
-from leftoff.disk.tools.verify import remove_faults, verify
+from leftoff.disk.tools.verify import remove_faults, verify_folder
 from leftoff.engine.fingerprint import cache_folder
-from leftoff.setting import SettingError
 from leftoff.units import one_line, printable, show_bytes, show_files
 
 _DAY_S = 86_400
@@ -97,10 +97,8 @@ def _run(name: str, action: Callable[["_Request"], int], args: argparse.Namespac
 
 
 def _run_on_store(name: str, args: argparse.Namespace, settings: Settings) -> int:
-    try:
-        from leftoff.cli import cache_store  # noqa: PLC0415  # an extra that need not be installed
-    except ImportError as error:
-        raise SettingError(f"--store takes what `pip install 'leftoff[cluster]'` installs ({error})") from error
+    with importing("cluster", "--store"):
+        from leftoff.cli import cache_store  # noqa: PLC0415
     return cache_store.run(name, args, settings)
 
 
@@ -152,12 +150,12 @@ class _Request:
 def _list(request: _Request) -> int:
     usages = request.models()
     if request.args.json:
-        print(json.dumps({"folder": str(request.root), "models": [model_json(usage, excerpts) for usage in usages]}))
+        print(json.dumps({"folder": str(request.root), "models": [*map(model_json, usages)]}))
         return 0
     if not usages:
         request.say_nothing_is_kept()
     for usage in usages:
-        show_model(request.console, usage, excerpts, every=request.args.all)
+        show_model(request.console, usage, every=request.args.all)
     return 0
 
 
@@ -170,9 +168,9 @@ def _show(request: _Request) -> int:
 
 def _verify(request: _Request) -> int:
     is_watched = sys.stdout.isatty() and not request.args.json
-    with show_stages(request.console, visible=is_watched) as stages:
+    with show_stages(request.console, visible=is_watched) as begin:
         results = [
-            (usage, verify(usage.path, stages.begin(f"checking {one_line(usage.name)}"))) for usage in request.models()
+            (usage, verify_folder(usage.path, begin(f"checking {one_line(usage.name)}"))) for usage in request.models()
         ]
     faulty = [(usage, findings) for usage, findings in results if findings.faults]
     if request.args.fix:

@@ -55,7 +55,8 @@ def _verify(console: Console, args: argparse.Namespace, settings: Settings) -> i
         if key_id != (key.id if key is not None else ""):
             problem = f"{described} ({link.group}) was stored with {'another' if key_id else 'no'} --fleet-key"
             raise SettingError(f"{problem}: give that, or check other groups with --model")
-        num_objects, faults = link.call(tools.verify(link, fingerprint, key, fix=args.fix)).result()
+        findings = link.call(tools.verify_group(link, fingerprint, key, fix=args.fix)).result()
+        num_objects, faults = findings.num_blobs, findings.faults
         num_faults += len(faults)
         shown.append({"group": link.group, "num_objects": num_objects, "faults": [asdict(fault) for fault in faults]})
         if not args.json:
@@ -73,7 +74,7 @@ def _prune(console: Console, args: argparse.Namespace, settings: Settings) -> in
         raise SettingError("how much is to go? Give --to MIB, --older DAYS, or both")
     to_bytes = None if args.to is None else int(args.to * MIB)
     for link in _links(args, settings):
-        nbytes = link.call(tools.prune(link, to_bytes, args.older, settings.index)).result()
+        nbytes = link.call(tools.prune(link, to_bytes, args.older)).result()
         console.print(f"{link.group}: {show_bytes(nbytes)} removed")
     return 0
 

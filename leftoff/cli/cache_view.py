@@ -1,7 +1,6 @@
 """Prints the disk cache, as tables or as JSON."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from leftoff.blobs.blob import Blob
+from leftoff.cli.cache_text import excerpts
 from leftoff.disk.rebuild import Branch
 from leftoff.disk.tools.catalog import BlobPath, Catalog
 from leftoff.disk.tools.models import ModelUsage
@@ -21,10 +21,9 @@ _PREVIEW = 400
 _AGES = ((86_400, "days"), (3_600, "hours"), (60, "minutes"))
 
 Results = list[tuple[ModelUsage, Findings]]
-Excerpts = Callable[[ModelUsage, Sequence[Branch]], Mapping[str, str]]  # by the name of a branch's tip
 
 
-def show_model(console: Console, usage: ModelUsage, excerpts: Excerpts, *, every: bool) -> None:
+def show_model(console: Console, usage: ModelUsage, *, every: bool) -> None:
     """Prints a model and its conversations, most recently used first: the latest, or every one."""
     branches = _branches(usage)
     console.print(one_line(_headline(usage)), style="bold", soft_wrap=True)
@@ -32,8 +31,10 @@ def show_model(console: Console, usage: ModelUsage, excerpts: Excerpts, *, every
         console.print(f"  cannot be read: {one_line(usage.problem)}\n")
         return
     shown = branches if every else branches[:_LATEST]
-    table = Table("name", "tokens", "bytes", "used", box=None, header_style="cyan")
-    table.add_column("text", no_wrap=True, overflow="ellipsis")
+    table = Table(box=None, header_style="cyan", expand=True)
+    for title in ("name", "tokens", "bytes", "used"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)  # takes what the others leave
     texts = excerpts(usage, shown)
     for branch in shown:
         sizes = (f"{branch.num_tokens:,}", show_bytes(branch.nbytes))
@@ -90,7 +91,7 @@ def findings_json(results: Results) -> dict[str, Any]:
     return {"models": models}
 
 
-def model_json(usage: ModelUsage, excerpts: Excerpts) -> dict[str, Any]:
+def model_json(usage: ModelUsage) -> dict[str, Any]:
     """A model's folder and its branches, for `--json`."""
     branches = _branches(usage)
     texts = excerpts(usage, branches)

@@ -18,8 +18,8 @@ from rich.console import Console
 
 from leftoff.chat.template.render import MessageDict
 from leftoff.cli.flags import DEVICE_SETTINGS, CommandLine, add_settings, config_of, given_values
+from leftoff.cli.lineup import Lineup
 from leftoff.cli.loading import hint_at_engine, load_host, quiet_logs
-from leftoff.cli.models import Lineup
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
 from leftoff.host.host import ModelHost
@@ -44,6 +44,13 @@ a line that ends with \\ goes on in the next; \"\"\" begins and ends a question 
 /reset        start a new conversation
 /system TEXT  set the system prompt; without TEXT: remove it
 /quit         leave (or Ctrl-D)"""
+
+_DONE = {
+    "/save": "saved",
+    "/load": "loaded",
+    "/file": "is given with the next question",
+    "/image": "is shown with the next question",
+}
 
 
 @dataclass(frozen=True)
@@ -212,7 +219,7 @@ class _Chat:
         try:
             turn = self._talker.ask(self._history.asking(question), self._show)
         except KeyboardInterrupt:
-            self._note("\nstopped: this turn is not kept")
+            self._note("\nstopped before the reply began: this turn is not kept")
         except TalkError as error:
             self._fail(printable(str(error)))
         else:
@@ -227,10 +234,7 @@ class _Chat:
         elif name == "/system":
             history.system = text.strip()
             self._note("system prompt set" if history.system else "no system prompt")
-        elif name == "/image" and text.strip():
-            self._images += (text.strip(),)
-            self._note(f"{printable(text.strip())} is shown with the next question")
-        elif name in ("/file", "/save", "/load") and text.strip():
+        elif name in ("/file", "/image", "/save", "/load") and text.strip():
             self._use_file(name, Path(text.strip()).expanduser())
         elif name in ("/undo", "/retry"):
             self._take_back(again=name == "/retry")
@@ -243,14 +247,21 @@ class _Chat:
                 self._history.save(path)
             elif name == "/load":
                 self._history.load(path)
+            elif name == "/image":
+                self._add_image(path)
             else:
                 self._files += (_text_of(path),)
         except (OSError, ValueError) as error:
             reason = (isinstance(error, OSError) and error.strerror) or str(error)
             self._fail(printable(f"{name} {path}: {reason}"))
             return
-        done = {"/save": "saved", "/load": "loaded", "/file": "is given with the next question"}[name]
-        self._note(printable(f"{path} {done}"))
+        self._note(printable(f"{path} {_DONE[name]}"))
+
+    def _add_image(self, path: Path) -> None:
+        if not self._talker.sees_pictures:
+            raise ValueError(f"{self._talker.name} sees no pictures, since it has no projector")
+        with path.open("rb"):  # it can be read, when it is sent
+            self._images += (str(path),)
 
     def _take_back(self, *, again: bool) -> None:
         question = self._history.undo()
@@ -263,20 +274,35 @@ class _Chat:
             self._note(f"taken back: {printable(question.text)}")
 
     def _lines(self) -> Iterator[str]:
-        try:
-            while True:
-                yield self._read_question().strip()
-        except (EOFError, KeyboardInterrupt):
-            if self._is_terminal:
-                self._console.print()
+        """At a terminal the first Ctrl-C only drops what is typed: it may be meant for a reply that has just ended."""
+        was_interrupted = False
+        while True:
+            try:
+                line = self._read_question().strip()
+            except (EOFError, KeyboardInterrupt) as end:
+                if self._is_terminal:
+                    self._console.print()
+                if not self._is_terminal or was_interrupted or isinstance(end, EOFError):
+                    return
+                was_interrupted = True
+                self._note("Ctrl-C again, or Ctrl-D, leaves")
+            else:
+                was_interrupted = False
+                yield line
 
     def _read_question(self) -> str:
         line = self._read("> ")
-        if line.strip() == _BLOCK:
-            return "\n".join(iter(lambda: self._read(". ").rstrip(), _BLOCK))
+        if line.lstrip().startswith(_BLOCK):
+            return self._read_block(line.strip().removeprefix(_BLOCK))
         while line.rstrip().endswith("\\"):
             line = f"{line.rstrip()[:-1]}\n{self._read('. ')}"
         return line
+
+    def _read_block(self, first: str) -> str:
+        lines = [first]
+        while not lines[-1].endswith(_BLOCK):
+            lines.append(self._read(". ").rstrip())
+        return "\n".join(lines).removesuffix(_BLOCK)
 
     def _read(self, prompt: str) -> str:
         if self._is_terminal:
@@ -310,7 +336,10 @@ def _text_of(path: Path) -> str:
         content = file.read(_MAX_FILE_BYTES + 1)
     if len(content) > _MAX_FILE_BYTES:
         raise ValueError(f"it has more than {show_bytes(_MAX_FILE_BYTES)}: give a part of it")
-    return f"{path.name}:\n```\n{content.decode().rstrip()}\n```"
+    try:
+        return f"{path.name}:\n```\n{content.decode().rstrip()}\n```"
+    except UnicodeDecodeError:
+        raise ValueError("it is no text in UTF-8") from None
 
 
 @contextmanager

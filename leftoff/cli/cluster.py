@@ -12,13 +12,12 @@ from typing import Any
 
 from rich.console import Console
 
+from leftoff.cli.extras import importing
 from leftoff.cli.flags import CommandLine
-from leftoff.cli.route import MissingPackageError
 from leftoff.server.server import url_of
 from leftoff.setting import SettingError, is_loopback
 from leftoff.store.fleet_key import FleetKey
 
-_EXTRA = "pip install 'leftoff[ray]'"
 _NAME = "leftoff"  # of the application
 _HOST, _PORT = "127.0.0.1", 8000
 _OWN = "local"  # Ray's word for a cluster of its own
@@ -75,13 +74,11 @@ def run(args: argparse.Namespace) -> int:
     """Runs until a signal ends it; returns the exit code."""
     least, most = _range(args.replicas)
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
-    try:
+    with importing("ray", "leftoff cluster"):
         import ray  # noqa: PLC0415
         from ray import serve  # noqa: PLC0415
 
         from leftoff.cluster.ray_serve import app  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingPackageError(f"leftoff cluster cannot import {error.name}: {_EXTRA}") from error
     console = Console(markup=False, highlight=False)
     is_own = _start_or_join(ray)
     try:

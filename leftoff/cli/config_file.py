@@ -4,11 +4,11 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from leftoff.config import definitions
+from leftoff.errors import meant
 from leftoff.sampling import PARAMETERS
 from leftoff.setting import Definition, SettingError
 
@@ -70,7 +70,7 @@ class _Reader:
         self.sampling: dict[str, Values] = {}
         self._path = path
         self._parameters = {_plain(flag): parameter for parameter in PARAMETERS for flag in parameter.flags}
-        names = [(name, each) for each in definitions() for name in (each.option, *each.flag.names)]
+        names = [(name, each) for each in definitions() for name in (each.option, *each.aliases)]
         self._settings = {_plain(name): each for name, each in names if name.startswith("--") and each.name != "config"}
 
     def values(self, name: str, given: Any) -> Values:  # noqa: ANN401
@@ -101,10 +101,10 @@ class _Reader:
             )
         setting = self._settings.get(_plain(key))
         if setting is None:
-            near = get_close_matches(_plain(key), [*self._settings, *self._parameters], 1)
-            hint = f"did you mean {near[0].replace('_', '-')}?" if near else "leftoff serve --help lists all"
-            raise self._error(table, key, value, f"there is no such setting: {hint}")
-        if table and setting.flag.is_shared:
+            known = [name.replace("_", "-") for name in (*self._settings, *self._parameters)]
+            hint = meant(key.replace("_", "-"), known) or ": leftoff serve --help lists all"
+            raise self._error(table, key, value, f"there is no such setting{hint}")
+        if table and setting.is_shared:
             raise self._error(table, key, value, "all models share it: write it above the first table of a model")
         return setting
 
@@ -115,10 +115,10 @@ class _Reader:
         """Paths are those from the folder of the file. A model that is no file there may be one of the hub."""
         if isinstance(value, tuple):
             return tuple(self._placed(setting, each) for each in value)
-        if not value or setting.flag.metavar not in ("FILE", "DIR", "MODEL"):
+        if not value or setting.metavar not in ("FILE", "DIR", "MODEL"):
             return value
         path = self._path.parent / Path(value).expanduser()
-        return str(path) if setting.flag.metavar == "DIR" or path.exists() else value
+        return str(path) if setting.metavar == "DIR" or path.exists() else value
 
 
 def _plain(name: str) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from leftoff import __version__
 from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.loading import hint_at_engine
-from leftoff.cli.progress import Stages, show_stages
+from leftoff.cli.progress import BeginStage, show_stages
 from leftoff.cli.report import ModelReport, describe, describe_model, report_keys, show_head, show_report
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     if (head := read_head(args.model)) is not None:
         return _tell_of_head(console, head, is_json=args.json)
     library = load_library()
-    with show_stages(console, visible=sys.stdout.isatty() and not args.json) as stages:
-        model = _examine(args.model, _settings(args), args.gpu_layers, stages)
+    with show_stages(console, visible=sys.stdout.isatty() and not args.json) as begin:
+        model = _examine(args.model, _settings(args), args.gpu_layers, begin)
     report = describe(library, model)
     if args.json:
         print(json.dumps(dataclasses.asdict(report)))
@@ -86,12 +86,12 @@ def _settings(args: argparse.Namespace) -> ContextSettings:
     return ContextSettings(**{name: value for name, value in asked.items() if value is not None})
 
 
-def _examine(path: Path, settings: ContextSettings, gpu_layers: int, stages: Stages) -> ModelReport:
-    loading = stages.begin(f"loading {path.name}")
+def _examine(path: Path, settings: ContextSettings, gpu_layers: int, begin: BeginStage) -> ModelReport:
+    loading = begin(f"loading {path.name}")
     where = ModelSettings(gpu_layers=gpu_layers)
     with shortage_explained(path, where, settings), closing(Model(path, where, progress=loading)) as model:
-        stages.begin("hashing the file")
+        begin("hashing the file")
         _ = model.fingerprint  # computed here, so that the progress bar names it: the first time it is slow
-        stages.begin("probing its memory")
+        begin("probing its memory")
         with LlamaEngine(model, settings) as engine:
-            return describe_model(engine, stages.begin("measuring"))
+            return describe_model(engine, begin("measuring"))

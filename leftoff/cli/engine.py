@@ -122,8 +122,8 @@ def _install(args: argparse.Namespace) -> int:
         console.print(f"{package.name} is installed already, and in use from now on: {present.folder}")
         return 0
     console.print(f"installing {package.name} for {package.platform}: {', '.join(made_from)}")
-    with ended_by_signals(), show_stages(console, visible=sys.stdout.isatty()) as stages:
-        trial = install(package, stages.begin, args.given)
+    with ended_by_signals(), show_stages(console, visible=sys.stdout.isatty()) as begin:
+        trial = install(package, begin, args.given)
     _show_trial(console, package, trial)
     return 0
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from leftoff.cli.config_file import ConfigFile, Values, read_config
@@ -141,15 +141,12 @@ class CommandLine(argparse.ArgumentParser):
     def _glued(self, words: Sequence[str]) -> list[str]:
         """Words that argparse would split into a short option and its value: `-ag` is unknown, not `-a g`."""
         options = words[: words.index("--")] if "--" in words else words
-        return [word for word in options if _LETTERS.match(word) and word.partition("=")[0] not in self._options]
+        known = self._option_string_actions
+        return [word for word in options if _LETTERS.match(word) and word.partition("=")[0] not in known]
 
     def _shown_options(self) -> Iterable[str]:
         known = self._option_string_actions.items()
         return (option for option, action in known if action.help != argparse.SUPPRESS)
-
-    @property
-    def _options(self) -> Collection[str]:
-        return self._option_string_actions.keys()
 
     def _settled(self, args: Sequence[str]) -> list[str]:
         return [self._with_meaning(text, following) for text, following in zip(args, [*args[1:], ""], strict=False)]
@@ -183,7 +180,7 @@ def add_settings(parser: CommandLine, names: Collection[str] = (), texts: Mappin
     groups = {title: parser.add_argument_group(title.lower()) for title in GROUPS if not names}
     for title, definition in grouped():
         if not names or definition.name in (*names, "config"):
-            text = (texts or {}).get(definition.name, definition.flag.help)
+            text = (texts or {}).get(definition.name, definition.meaning)
             _add(parser, groups.get(title, parser), definition, text)
     if groups:
         parser.fold([*(title.lower() for title in GROUPS if title != MOST_USED), "sampling"])
@@ -202,6 +199,18 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
+
+
+def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The type of an argument that `read` parses. What that says of a wrong value is shown; argparse would not."""
+
+    def parsed(text: str) -> Any:  # noqa: ANN401
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
 
 
 def settings_from(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -240,8 +249,8 @@ def settings_page() -> str:
 
 
 def _add(parser: CommandLine, group: Any, definition: Definition, text: str) -> None:  # noqa: ANN401
-    flag, options = definition.flag, (definition.option, *definition.flag.names)
-    choices = f": one of {', '.join(flag.choices)}" if flag.choices else ""
+    options = (definition.option, *definition.aliases)
+    choices = f": one of {', '.join(definition.choices)}" if definition.choices else ""
     has_default = definition.shown_default and "default:" not in text
     shown = f" (default: {definition.shown_default})" if has_default else ""
     if definition.is_switch:
@@ -250,25 +259,15 @@ def _add(parser: CommandLine, group: Any, definition: Definition, text: str) -> 
     group.add_argument(
         *options,
         dest=definition.name,
-        type=_reader(definition),
+        type=reader(definition.value),
         action="append" if definition.is_list else "store",
         metavar="on|off" if definition.is_switch else _metavar(definition),
         help=f"{text}{choices}{shown}".replace("%", "%%"),
     )
     if definition.is_switch:
         parser.may_stand_alone(options, "on", SWITCH)
-    elif flag.bare:
-        parser.may_stand_alone(options, flag.bare, flag.words)
-
-
-def _reader(definition: Definition) -> Any:  # noqa: ANN401
-    def read(text: str) -> Any:  # noqa: ANN401
-        try:
-            return definition.value(text)
-        except SettingError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
+    elif definition.bare:
+        parser.may_stand_alone(options, definition.bare, definition.words)
 
 
 def _from_environment(definition: Definition, environment: Mapping[str, str]) -> Any:  # noqa: ANN401
@@ -283,18 +282,17 @@ def _from_environment(definition: Definition, environment: Mapping[str, str]) ->
 
 
 def _metavar(definition: Definition) -> str:
-    return definition.flag.metavar or ("N" if isinstance(definition.default, int) else definition.name.upper())
+    return definition.metavar or ("N" if isinstance(definition.default, int) else definition.name.upper())
 
 
 def _row(definition: Definition) -> str:
-    flag = definition.flag
-    choices = f": one of {', '.join(map(_code, flag.choices))}" if flag.choices else ""
+    choices = f": one of {', '.join(map(_code, definition.choices))}" if definition.choices else ""
     cells = (
-        _code(definition.option) + " *" * flag.is_shared,
-        " ".join(map(_code, flag.names)),
+        _code(definition.option) + " *" * definition.is_shared,
+        " ".join(map(_code, definition.aliases)),
         _code(definition.environment),
         _code(definition.shown_default) if definition.shown_default else "",
-        flag.help + choices,
+        definition.meaning + choices,
     )
     return _cells(cells)
 

@@ -32,5 +32,5 @@ def run(args: argparse.Namespace) -> int:
             of_model = f"{move['model']}: " if "model" in move else ""
             console.print(one_line(f"{of_model}{move['lines']}"))
         if not learned:
-            console.print(f"{client.url} has learned nothing to move: start it with --move learn")
+            console.print(f"{client.url} has learned nothing to move so far: it learns if started with --move learn")
     return 0

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,17 +23,16 @@ from rich.console import Console
 
 from leftoff.agents import CODING_AGENTS, NO_KEY, Agent, Choice, Connection
 from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values, settings_from
+from leftoff.cli.lineup import Lineup
 from leftoff.cli.loading import with_files
-from leftoff.cli.models import Lineup
 from leftoff.cli.signals import ended_by_signals, handled_by
 from leftoff.cli.stats import CLIENTS, total_of
-from leftoff.cli.talk import as_url
+from leftoff.cli.talk import server_url
 from leftoff.client import ChatClient, ClientError, UnreachableError, connect
 from leftoff.config import definitions
 from leftoff.errors import LeftoffError
 from leftoff.hub.reference import shown_name
 from leftoff.server.server import url_of
-from leftoff.setting import SettingError
 from leftoff.units import one_line
 
 _SETTINGS = ("model", "ctx", "host", "port", "api_key", "config")
@@ -75,9 +74,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the agent; returns its exit code."""
     agent = CODING_AGENTS[args.agent]
-    program = shutil.which(agent.command)
+    program = shutil.which(agent.name)
     if program is None:
-        raise LaunchError(f"{agent.title} is not installed, there is no command {agent.command}: {agent.install}")
+        raise LaunchError(f"{agent.title} is not installed, there is no command {agent.name}: {agent.install}")
     console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
     with ended_by_signals(), ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="leftoff-launch-")))
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         runs = server.is_there()
         to = server.connection() if runs else stack.enter_context(server.started(folder))
         if to.window < agent.least_window:
-            told = _too_small(agent, to, server.trained_window(to.model), runs)
+            told = _too_small(agent, to, runs)
             if not args.anyway:
                 raise LaunchError(f"{told}. To start it all the same: --anyway")
             console.print(told, style="yellow")
@@ -103,10 +102,7 @@ class _Server:
         self._key = next(iter(settings.api_key), "")
         self._is_elsewhere = args.url is not None
         if self._is_elsewhere:
-            url = as_url(args.url)
-            if url is None:
-                raise SettingError(f"--url {args.url!r} is no address: give one such as http://127.0.0.1:8080")
-            self.url = url
+            self.url = server_url(args.url)
             return
         if settings.port == 0:
             self._flags["port"] = _free_port(settings.host)
@@ -137,15 +133,12 @@ class _Server:
         try:
             name, window = str(props["model_alias"]), int(props["default_generation_settings"]["n_ctx"])
             sees = bool(props["modalities"]["vision"])
-            others = tuple(choice for choice in _choices(self._ask("/v1/models")["data"]) if choice.name != name)
+            cards = {card["id"]: card for card in self._ask("/v1/models")["data"]}
+            trained = int(cards.pop(name, {}).get("meta", {}).get("n_ctx_train", 0))
+            others = tuple(_choices(cards.values()))
         except (LookupError, TypeError) as error:
             raise LaunchError(f"{self.url} is no server of leftoff's kind: choose another --port") from error
-        return Connection(self.url, name, window, self._key or NO_KEY, sees, others)
-
-    def trained_window(self, name: str) -> int:
-        """Tokens that a model was trained for; 0 if the server does not say."""
-        models = self._ask("/v1/models").get("data", [])
-        return next((int(each.get("meta", {}).get("n_ctx_train", 0)) for each in models if each["id"] == name), 0)
+        return Connection(self.url, name, window, self._key or NO_KEY, sees, others, trained)
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[Connection]:
@@ -201,7 +194,7 @@ class _Server:
             return ChatClient(http).call("GET", path)
 
 
-def _choices(cards: Sequence[Mapping[str, Any]]) -> Iterator[Choice]:
+def _choices(cards: Iterable[Mapping[str, Any]]) -> Iterator[Choice]:
     """The models that write text. Of one that is not loaded, neither its window nor whether it sees is known."""
     for card in cards:
         meta = card.get("meta", {})
@@ -209,12 +202,11 @@ def _choices(cards: Sequence[Mapping[str, Any]]) -> Iterator[Choice]:
             yield Choice(card["id"], meta.get("n_ctx", 0), meta.get("vision", False))
 
 
-def _too_small(agent: Agent, to: Connection, trained: int, runs: bool) -> str:
+def _too_small(agent: Agent, to: Connection, runs: bool) -> str:
     """The refusal of a window: the agent's need, the model's window, and the flag or the model that would do."""
-    if 0 < trained < agent.least_window:
-        way_out = f"it was trained for {trained:,}: take another model"
-    else:
-        way_out = f"{'start the server with' if runs else 'give'} --ctx {agent.least_window}"
+    way_out = f"{'start the server with' if runs else 'give'} --ctx {agent.least_window}"
+    if 0 < to.trained < agent.least_window:
+        way_out += f", or take another model: this one was trained for {to.trained:,}"
     return (
         f"{agent.title} needs a window of {agent.least_window:,} tokens or more, {agent.instructions:,} of them for "
         f"its own instructions, and {to.model} has {to.window:,}: {way_out}"
@@ -253,7 +245,7 @@ def _ending(command: Sequence[str], **options: Any) -> Iterator["subprocess.Pope
 def _variables(given: Mapping[str, Any]) -> dict[str, str]:
     """The settings that were given here, for the server: not as arguments, which every user of the machine can read."""
     return {
-        each.environment: each.flag.separator.join(value if each.is_list else [str(value)])
+        each.environment: each.separator.join(value if each.is_list else [str(value)])
         for each in definitions()
         if (value := given.get(each.name)) is not None
     }

@@ -6,14 +6,14 @@ named at start, the rest refused, with what to do instead.
 
 import argparse
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from leftoff.cli.config_file import Values
-from leftoff.cli.flags import CommandLine
+from leftoff.cli.flags import CommandLine, reader
 from leftoff.config import MIB
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.devices import device_memory
@@ -85,7 +85,7 @@ def add_sampling(parser: CommandLine) -> None:
         group.add_argument(
             *parameter.flags,
             dest=_dest(parameter),
-            type=_number_reader(parameter),
+            type=reader(parameter.value),
             metavar="N" if parameter.kind is int else "X",
             help=f"(default: {default})" if parameter.is_in_help else argparse.SUPPRESS,
         )
@@ -157,16 +157,6 @@ def _add(parser: CommandLine, foreign: Foreign, option: str, takes: Takes) -> No
 
 def _dest(parameter: Parameter) -> str:
     return f"sampling_{parameter.name}"
-
-
-def _number_reader(parameter: Parameter) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        try:
-            return parameter.value(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
 
 
 def _keys_in(text: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from leftoff.chat.template.render import ChatTemplate, TemplateError
+from leftoff.cli.extras import importing
 from leftoff.cli.progress import show_stages
 from leftoff.cli.signals import handled_by
 from leftoff.config import MIB, Settings
@@ -51,11 +52,11 @@ def load_host(
     """
     _check_template(settings.chat_template_file)
     if fit is None:
-        with show_stages(console, visible=console.is_terminal) as stages:
-            settings = with_files(settings, stages.begin)
+        with show_stages(console, visible=console.is_terminal) as begin:
+            settings = with_files(settings, begin)
     path = Path(settings.model)
-    with show_stages(console, visible=console.is_terminal) as stages, ends_at_once(console, leave):
-        progress = stages.begin(f"loading {path.name}")
+    with show_stages(console, visible=console.is_terminal) as begin, ends_at_once(console, leave):
+        progress = begin(f"loading {path.name}")
         try:
             return open_host(
                 fit or settings,
@@ -83,11 +84,9 @@ def open_fleet(settings: Settings) -> Fleet | None:
         if settings.store:
             raise SettingError(f"--store {settings.store}: it takes --index too, such as redis://host:6379/0")
         return None
-    try:
-        from leftoff.cluster.member import FleetMember  # noqa: PLC0415  # an extra that need not be installed
+    with importing("cluster", "--index"):
+        from leftoff.cluster.member import FleetMember  # noqa: PLC0415
         from leftoff.store.fleet_key import read_fleet_key  # noqa: PLC0415
-    except ImportError as error:
-        raise SettingError(f"--index takes what `pip install 'leftoff[cluster]'` installs ({error})") from error
     return FleetMember(
         settings.store,
         settings.index,
@@ -103,10 +102,8 @@ def traced(url: str) -> Iterator[list[Watcher]]:
     if not url:
         yield []
         return
-    try:
-        from leftoff.host.traces import Traces  # noqa: PLC0415  # an extra that need not be installed
-    except ImportError as error:
-        raise SettingError(f"--otel takes what `pip install 'leftoff[otel]'` installs ({error})") from error
+    with importing("otel", "--otel"):
+        from leftoff.host.traces import Traces  # noqa: PLC0415
     with closing(Traces.to(url)) as traces:
         yield [traces.add]
 

@@ -29,7 +29,6 @@ _COMMANDS = {
     "engine": "show and install the llama.cpp library, for a GPU or the CPU",
     "doctor": "describe the library, this machine and a model, and measure its speed",
 }
-_MODULES = {"models": "catalogue"}  # of commands that are not in a module of their name
 # The folder of the cache is locked by the first, and memory and open files are limited by the second.
 _UNIX_MODULES = ("fcntl", "resource")
 _FIRST_STEPS = "First steps: leftoff serve --open has a page to chat in; leftoff COMMAND --help describes a command."
@@ -109,7 +108,7 @@ def _parser(asked: str) -> CommandLine:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, summary in _COMMANDS.items():
         if name == asked:
-            import_module(f"leftoff.cli.{_MODULES.get(name, name)}").add_parser(subparsers)
+            import_module(f"leftoff.cli.{name}").add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=summary)
     return parser

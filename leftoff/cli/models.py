@@ -1,262 +1,133 @@
-"""The models of a server: `leftoff serve a.gguf big=b.gguf`, tables of leftoff.toml, the files of `--models-dir`."""
+"""`leftoff models` lists models by the names that `leftoff serve` takes, and what fits this machine."""
 
-import dataclasses
-import math
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from functools import partial
-from pathlib import Path
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich.console import Console
+from rich.table import Table
 
-from leftoff.cli.config_file import ConfigFile, Values
-from leftoff.cli.loading import Leave, ends_at_once, load_host, open_fleet, with_files
-from leftoff.config import AUTO, MIB, Settings
-from leftoff.engine.devices import available_ram
-from leftoff.engine.errors import ReplacedError
-from leftoff.engine.examine import examine
-from leftoff.engine.fingerprint import Identity
-from leftoff.engine.model import identities
-from leftoff.host.budgets import Capacities
-from leftoff.host.build import Fitted, fitted, open_host, open_text_encoder, sleep_after_s
-from leftoff.host.encoder import EncoderHost, is_encoder
-from leftoff.host.host import ModelHost
-from leftoff.host.kept import cache_root
-from leftoff.host.late_host import LateHost
-from leftoff.host.request_log import RequestLog
-from leftoff.host.seats import Seat, Seats
-from leftoff.hub.reference import default_model, is_pattern, models_in, shown_name
-from leftoff.scheduler.gate import Gate
-from leftoff.server.admin.prewarm import prewarm_at_start
-from leftoff.server.hosts import Hosts
-from leftoff.setting import SettingError
+from leftoff.cli.flags import CommandLine, positive
+from leftoff.cli.loading import quiet_logs
+from leftoff.config import KV_TYPES
+from leftoff.engine.binding.library import load_library
+from leftoff.engine.choice import Room
+from leftoff.engine.devices import available_ram, default_gpus, free_bytes
+from leftoff.engine.fit import MARGIN_BYTES
+from leftoff.engine.needs import HOST
+from leftoff.engine.reckon import Reckoned, reckon
+from leftoff.hub.catalogue import CatalogueModel, catalogue
+from leftoff.units import show_bytes
+
+_GIB = 1 << 30
+_FOOT = (
+    "Context is in tokens, all call tools. {key}leftoff serve NAME downloads it once; the repositories have other "
+    "quantisations too: NAME:Q6_K. Reckoned from the facts of {as_of}, about as --fit does once the file is here."
+)
+_KEY = "partly: experts of some layers stay in RAM; slowly: whole layers do. "
 
 
-class Lineup:
-    """The settings of each model of a server. Its names are its aliases, first the one that lists show."""
+@dataclass(frozen=True)
+class Listed:
+    """A model in one of its quantisations, and how it would fit."""
 
-    def __init__(self, given: Values, config: ConfigFile, texts: Sequence[str] = ()) -> None:
-        """`texts` name models as MODEL, as NAME=MODEL, or as the file does. Without any, those of the file are meant.
-
-        `given` are settings that override the file.
-        """
-        texts = _texts(given, texts)
-        values = config.values | given
-        folder = given.get("models_dir") if texts else values.get("models_dir")
-        self.folder = Path(folder).expanduser() if folder else None
-        self._given = {name: value for name, value in given.items() if name != "model"}
-        self.config = config
-        if not texts:
-            texts = self._tables() or [values.get("model", "")] * (self.folder is None or "model" in values)
-        every = [self._named(text) for text in texts]
-        self.encoders = [settings for settings in every if _is_encoder(settings)]
-        self.named = [settings for settings in every if settings not in self.encoders]
-        if self.folder and not self.folder.is_dir():
-            raise SettingError(f"--models-dir {folder}: there is no such folder")
-        if given.get("alias") and not self.has_one:
-            raise SettingError(f"--alias {given['alias'][0]}: of several models, name each as NAME=MODEL")
-        _refuse_equal_names(every)
-        files = self.files()
-        if self.encoders and not self.named and not files:  # a server has a model that writes: the small one, then
-            self.named = [self._settings("", {"model": str(default_model())})]
-        if not self.named and not files:
-            raise SettingError(f"--models-dir {folder}: there is no GGUF file in it: put one there, or name a model")
-        self.first = self.named[0] if self.named else self.of_file(*next(iter(files.items())))
-
-    @property
-    def has_one(self) -> bool:
-        return len(self.named) == 1 and self.folder is None and not self.encoders
-
-    def is_first(self, settings: Settings) -> bool:
-        return settings.alias[0] == self.first.alias[0]
-
-    def sampling_of(self, settings: Settings) -> Values:
-        """How the file wants the replies of a model to be sampled."""
-        return self.config.sampling.get("", {}) | self.config.sampling.get(settings.alias[0], {})
-
-    def files(self) -> dict[str, Path]:
-        """The model files of --models-dir by name, without those that a named model hides by its name or its file."""
-        if self.folder is None:
-            return {}
-        names = {name for settings in self.named for name in settings.alias}
-        files = {Path(settings.model).expanduser().resolve() for settings in self.named}
-        folder = self.folder.resolve()
-        found = models_in(folder).items()
-        return {name: path for name, path in found if name not in names and path not in files}
-
-    def of_file(self, name: str, path: Path) -> Settings:
-        return self._settings(name, self.config.models.get(name, {}) | {"model": str(path)})
-
-    def _tables(self) -> list[str]:
-        """The models of the file. A table that has none is for a file in the folder."""
-        return [name for name, values in self.config.models.items() if "model" in values or self.folder is None]
-
-    def _named(self, text: str) -> Settings:
-        tables = self.config.models
-        if text in tables:
-            return self._settings(text, tables[text])
-        name, equals, model = text.partition("=")
-        if not equals or "/" in name or Path(text).exists():
-            return self._settings("", {"model": text})
-        return self._settings(name, tables.get(name, {}) | {"model": model})
-
-    def _settings(self, name: str, own: Values) -> Settings:
-        if is_pattern(name):
-            raise SettingError(
-                f'{name!r} is a pattern, and a model has a name: give the pattern as aliases = ["{name}"]'
-            )
-        if "model" not in own:
-            problem = f"{self.config.path}: [models.{name}] has no model"
-            raise SettingError(f'{problem}: write model = "FILE.gguf", or a name of the hub')
-        values = self.config.values | own | self._given
-        names = [*filter(None, [name]), *values.get("alias", ())]
-        shown = shown_name(names, own["model"])
-        values["alias"] = (shown, *(other for other in names if other != shown))
-        try:
-            return Settings(**values | {"model": own["model"]})
-        except SettingError as error:
-            raise SettingError(f"{name}: {error}" if name else str(error)) from None
+    name: str
+    model: CatalogueModel
+    file_bytes: int
+    reckoned: Reckoned
 
 
-def _texts(given: Values, texts: Sequence[str]) -> Sequence[str]:
-    model = given.get("model")
-    if texts and model and model not in texts:
-        raise SettingError(f"two models, {texts[0]} and --model {model}: name them as {texts[0]} OTHER")
-    return texts or ([model] if model else [])
+def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    """Adds the command `models`."""
+    parser = subparsers.add_parser(
+        "models",
+        description="Lists models by the names that `leftoff serve` takes, with the context that fits this machine "
+        "now, or another one. No network is asked.",
+    )
+    parser.add_argument("--vram", metavar="GIB", type=positive, help="as if one GPU with so much free memory were here")
+    parser.add_argument("--ram", metavar="GIB", type=positive, help="as if so much RAM were free here")
+    parser.add_argument("--kv-type", metavar="TYPE", choices=tuple(KV_TYPES), default="f16", help="as for `serve`")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    parser.set_defaults(run=run)
 
 
-def _refuse_equal_names(chosen: Sequence[Settings]) -> None:
-    owners: dict[str, Settings] = {}
-    for settings in chosen:
-        for name in settings.alias:
-            other = owners.setdefault(name, settings)
-            if other is not settings and not is_pattern(name):
-                raise SettingError(
-                    f"two models are named {name}, {other.model} and {settings.model}: "
-                    f"give one another name, as OTHER={settings.model}"
-                )
+def run(args: argparse.Namespace) -> int:
+    """Prints the list; returns the exit code."""
+    room = _room(args.vram, args.ram)
+    found = [*listed(room, args.kv_type)]
+    if args.json:
+        print(json.dumps({"as_of": catalogue().as_of, "models": [*map(_as_json, found)]}))
+        return 0
+    console = Console(markup=False, highlight=False, emoji=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("name", "file", "memory", "images"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("context", justify="right", no_wrap=True)
+    table.add_column("fits here")
+    for item in found:
+        model, fits = item.model, item.reckoned.fits
+        context = f"{item.reckoned.choice.num_cells:,}" if fits else ""
+        words = (item.name, show_bytes(item.file_bytes), model.kind, "yes" if model.projector else "", context)
+        table.add_row(*words, _fit_in_words(item, room), style=None if fits else "dim")
+    console.print(f"{_room_in_words(room)}\n", style="bold", soft_wrap=True)
+    console.print(table)
+    key = _KEY if room.gpus else ""
+    console.print(f"\n{_FOOT.format(as_of=catalogue().as_of, key=key)}", style="dim", soft_wrap=True)
+    return 0
 
 
-@contextmanager
-def opened(console: Console, lineup: Lineup, leave: Leave, sampled: Callable[[Values], Values]) -> Iterator[Hosts]:
-    """The hosts of a server. The first is open, and those that are pinned.
-
-    `sampled` gives how replies are sampled, if the file wants it so.
-    """
-    if lineup.has_one and lineup.first.sleep_idle_seconds < 0:  # one that never sleeps is never opened again
-        with load_host(console, lineup.first, leave, sampled(lineup.sampling_of(lineup.first))) as host:
-            yield Hosts(host)
-        return
-
-    def open_one(fit: Fitted, log: RequestLog, gate: Gate) -> ModelHost:
-        sampling = sampled(lineup.sampling_of(fit.settings))
-        if lineup.is_first(fit.settings):
-            return load_host(console, fit.settings, leave, sampling, log, fit, gate)
-        return open_host(fit, fleet=open_fleet(fit.settings), sampling=sampling, log=log, gate=gate)
-
-    with closing(_Openings(lineup, open_one)) as openings:
-        with ends_at_once(console, leave):
-            hosts = openings.hosts()
-        yield hosts
+def listed(room: Room, kv_type: str = "f16") -> Iterator[Listed]:
+    """Every model in every quantisation that the catalogue knows, reckoned for a machine."""
+    for name, model in catalogue().models.items():
+        for number, (quant, file_bytes) in enumerate(model.quants.items()):
+            shown = f"{name}:{quant}" if number else name
+            yield Listed(shown, model, file_bytes, reckon(model, file_bytes, room, kv_type))
 
 
-def _is_encoder(settings: Settings) -> bool:
-    """Only a file that is here can tell."""
-    path = Path(settings.model).expanduser()
-    return path.is_file() and is_encoder(path)
+def _room(vram: int | None, ram: int | None) -> Room:
+    """The free memory of this machine, or of one that has what is asked for."""
+    in_ram = ram * _GIB if ram else available_ram()
+    if vram:
+        return Room(in_ram, {"GPU": vram * _GIB}, {"GPU": MARGIN_BYTES})
+    if ram:
+        return Room(in_ram)
+    quiet_logs()
+    library = load_library()
+    gpus = {device.name: free_bytes(library, device) for device in default_gpus(library)}
+    return Room(in_ram, gpus, dict.fromkeys(gpus, MARGIN_BYTES))
 
 
-class _Openings:
-    """Opens the models of a server in their turns, and closes them."""
-
-    def __init__(self, lineup: Lineup, open_one: Callable[[Fitted, RequestLog, Gate], ModelHost]) -> None:
-        self.lineup = lineup
-        self._encoders: list[EncoderHost] = []
-        self.open_one = open_one
-        self.seats = Seats(most=lineup.first.models_max or math.inf)
-        self.capacities = Capacities(available_ram() // 2 if lineup.first.ram == AUTO else lineup.first.ram * MIB)
-        writes_one = len(lineup.named) == 1 and lineup.folder is None
-        self.log = RequestLog(lineup.first.reports, names_models=not writes_one)
-        self._lock = threading.Lock()
-        self._late: dict[tuple[str, str], LateHost] = {}  # by name and file
-
-    def hosts(self) -> Hosts:
-        """Pinned models are opened before the first: there must be room for it beside them."""
-        for settings in self.lineup.encoders:  # at once: they are small, and the others have the room that they leave
-            self._encoders.append(open_text_encoder(settings))
-        named = [self._late_host(settings) for settings in self.lineup.named]
-        first, *_ = every = [*named, *self._in_folder()]
-        for late in sorted(every, key=lambda late: not late.settings.pinned):
-            if late.settings.pinned or late is first:
-                late.open()
-        find = None if self.lineup.folder is None else self._in_folder
-        return Hosts(first, named[1:], find, self._encoders)
-
-    def close(self) -> None:
-        with self._lock:
-            for late in self._late.values():
-                late.close()
-            for encoder in self._encoders:
-                encoder.close()
-
-    def _in_folder(self) -> list[LateHost]:
-        """The hosts of the model files that are in --models-dir now."""
-        with self._lock:
-            return [
-                self._late.get((name, str(path))) or self._late_host(self.lineup.of_file(name, path))
-                for name, path in self.lineup.files().items()
-            ]
-
-    def _late_host(self, settings: Settings) -> LateHost:
-        seat = self.seats.add(sleep_after_s=sleep_after_s(settings), pinned=settings.pinned)
-        opening = _Opening(self, settings, seat)
-        disk = self.capacities.disk(cache_root(settings)) if settings.disk else None
-        late = LateHost(
-            settings.alias[0],
-            seat,
-            opening.make,
-            prepare=opening.prepare,
-            settings=settings,
-            disk=disk,
-            fleet=partial(open_fleet, settings),
-        )
-        self._late[late.name, settings.model] = late
-        return late
+def _room_in_words(room: Room) -> str:
+    free = [*(f"{show_bytes(nbytes)} on {name}" for name, nbytes in room.gpus.items()), f"{show_bytes(room.ram)} RAM"]
+    return f"free: {', '.join(free)}"
 
 
-class _Opening:
-    """How one model is opened: its file is found and what it needs reckoned, and in its turn it is loaded."""
+def _fit_in_words(item: Listed, room: Room) -> str:
+    choice, needs = item.reckoned.choice, item.reckoned.needs
+    if not item.reckoned.fits:
+        return f"no: {show_bytes(sum(map(needs.total, (*room.gpus, HOST))))}"
+    if not room.gpus:
+        return "on the CPU"
+    if choice.gpu_layers <= item.model.layers:
+        return "slowly"
+    return "partly" if choice.n_cpu_moe else "on the GPU"
 
-    def __init__(self, openings: _Openings, settings: Settings, seat: Seat) -> None:
-        self._openings = openings
-        self._settings = settings
-        self._seat = seat
-        self._fit = Fitted(settings)
-        self._files: list[Identity] = []  # that were examined
 
-    def prepare(self) -> None:
-        seats = self._openings.seats
-        with_file = with_files(self._settings)
-        path = Path(with_file.model)
-        self._files = identities(path)
-        if not self._openings.lineup.is_first(self._settings):  # others are being served by then
-            examine(path)
-        self._fit = dataclasses.replace(fitted(with_file, seats.room), shared=self._openings.capacities)
-        seats.room = {**self._fit.room, **seats.room}
-        self._seat.needs = self._fit.needs
-
-    def make(self, gate: Gate) -> ModelHost:
-        path = Path(self._fit.settings.model)
-        if identities(path) != self._files:  # llama.cpp may end the process on it, and it may need more room
-            raise ReplacedError(f"{path} was replaced while it waited for room: ask again")
-        host = self._openings.open_one(self._fit, self._openings.log, gate)
-        if self._openings.lineup.is_first(self._settings):  # who loads it tells what was prewarmed
-            return host
-        self._seat.notify = host.scheduler.wake
-        try:
-            prewarm_at_start(host)
-        except BaseException:
-            host.close()
-            raise
-        return host
+def _as_json(item: Listed) -> dict[str, object]:
+    choice, needs = item.reckoned.choice, item.reckoned.needs
+    return {
+        "name": item.name,
+        "repo": item.model.repo,
+        "kind": item.model.kind,
+        "bytes": item.file_bytes,
+        "images": item.model.projector,
+        "tools": item.model.tools,
+        "trained_context": item.model.context,
+        "fits": item.reckoned.fits,
+        "context": choice.num_cells,
+        "gpu_layers": choice.gpu_layers,
+        "layers": item.model.layers + 1,
+        "n_cpu_moe": choice.n_cpu_moe,
+        "needs": {device: needs.total(device) for device in sorted({*needs.weights, *needs.context})},
+    }

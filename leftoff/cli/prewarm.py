@@ -11,11 +11,10 @@ from rich.console import Console
 
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.signals import ended_by_signals
-from leftoff.cli.talk import as_url
+from leftoff.cli.talk import server_url
 from leftoff.client import ChatClient, connect
 from leftoff.errors import LeftoffError
 from leftoff.host.header_file import HeaderFile, read_header
-from leftoff.server.admin.prewarm import LAST
 from leftoff.setting import SettingError
 
 _DEFAULT_URL = "http://127.0.0.1:8080"
@@ -55,9 +54,7 @@ def add_server(parser: CommandLine, *, of_model: bool = True) -> None:
 @contextmanager
 def connected(args: argparse.Namespace) -> Iterator[ChatClient]:
     """A client of the server that these options name."""
-    url = as_url(args.url)
-    if url is None:
-        raise SettingError(f"--url {args.url!r} is no address: give one such as {_DEFAULT_URL}")
+    url = server_url(args.url)
     with ended_by_signals(), closing(connect(url, *settings_from(args).api_key[:1], timeout=_TIMEOUT)) as http:
         http.params = http.params.merge({"model": model} if (model := getattr(args, "model", None)) else {})
         yield ChatClient(http)
@@ -71,9 +68,9 @@ def run(args: argparse.Namespace) -> int:
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     with connected(args) as client:
         for name, file in files:
-            _show(console, name, client.post("/cache/prewarm", _body(file)))
+            _show(console, name, client.call("POST", "/cache/prewarm", _body(file)))
         for header in _prewarmed_last(client) if args.from_last else ():
-            _show(console, LAST, header)
+            _show(console, f"“{header['begins']}”", header)
     return 0
 
 
@@ -82,7 +79,7 @@ def _body(file: HeaderFile) -> dict[str, Any]:
 
 
 def _prewarmed_last(client: ChatClient) -> Iterator[Mapping[str, Any]]:
-    done = client.post("/cache/prewarm/last")
+    done = client.call("POST", "/cache/prewarm/last")
     yield from done["headers"]
     if done["failed"]:
         raise PrewarmError(f"{len(done['failed'])} of the last headers: {done['failed'][0]}")

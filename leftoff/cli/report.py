@@ -9,7 +9,7 @@ from rich.table import Table
 
 from leftoff import __version__
 from leftoff.engine.binding.library import Library
-from leftoff.engine.context import default_threads
+from leftoff.engine.devices import all_devices
 from leftoff.engine.eagle import HeadFile
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fingerprint import model_parts
@@ -17,7 +17,7 @@ from leftoff.engine.measure import Bandwidth, Measurements, measure
 from leftoff.engine.memory.base import MEANINGS, MemoryKind
 from leftoff.engine.model import Progress
 from leftoff.engine.mtp import mtp_problem
-from leftoff.machine import physical_ram
+from leftoff.machine import default_threads, physical_ram
 from leftoff.units import printable, show_bandwidth, show_bytes, show_count, show_rate
 
 _SHORT_FINGERPRINT = 16
@@ -122,7 +122,7 @@ def _describe_library(library: Library) -> LibraryReport:
         version=library.build.version,
         known_from=library.build.seen_in,
         cpu_features=_features(library.system_info),
-        devices=library.devices,
+        devices=tuple(map(str, all_devices(library))),
         gpu_offload=bool(library.dll.llama_supports_gpu_offload()),
     )
 

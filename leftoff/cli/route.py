@@ -5,6 +5,7 @@ from contextlib import closing
 
 from rich.console import Console
 
+from leftoff.cli.extras import importing
 from leftoff.cli.flags import CommandLine, add_settings, positive, settings_from
 from leftoff.cli.loading import logging_to_stderr
 from leftoff.disk.secret import new_secret
@@ -13,15 +14,11 @@ from leftoff.server.app import guards
 from leftoff.server.http.connection import raise_handle_limit
 from leftoff.server.http.origins import KnownHosts
 from leftoff.server.server import GuardedServer
+from leftoff.store.fleet_key import read_fleet_key
 
 _PORT, _QUEUE = 8090, 4096
 _HANDLES_EACH = 2  # a client's connection, and one to a replica
 _SETTINGS = ("index", "fleet_key", "host", "api_key", "cors", "allowed_host", "max_body", "log_level")
-_EXTRA = "it takes the optional packages of a cluster: pip install 'leftoff[cluster]'"
-
-
-class MissingPackageError(LeftoffError):
-    """An optional package is not installed."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
@@ -48,11 +45,8 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_from(args)
     if not settings.index and not args.replica:
         raise LeftoffError("leftoff route needs --index redis://HOST, or --replica URL for each replica")
-    try:
+    with importing("cluster", "leftoff route"):
         from leftoff.cluster.app import RouterApp, listed  # noqa: PLC0415
-        from leftoff.store.fleet_key import read_fleet_key  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingPackageError(f"leftoff route cannot import {error.name}: {_EXTRA}") from error
     console = Console(markup=False, highlight=False)
     key = read_fleet_key(settings.fleet_key)
     raise_handle_limit(settings, _HANDLES_EACH)

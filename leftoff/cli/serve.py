@@ -19,11 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from leftoff import __version__
-from leftoff.agents import CODING_AGENTS
+from leftoff.agents import CODING_AGENTS, agents_for, cramped_agents
 from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values
+from leftoff.cli.lineup import Lineup, opened
 from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sampling_of
 from leftoff.cli.loading import hint_at_engine, logging_to_stderr, traced
-from leftoff.cli.models import Lineup, opened
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
 from leftoff.config import AGENTS, BILLING_LINE, NO_LIMIT, Settings
@@ -37,7 +37,7 @@ from leftoff.hub.reference import default_model
 from leftoff.machine import use_one_heap
 from leftoff.server import server
 from leftoff.server.admin.engine import client_lines, connection_to
-from leftoff.server.admin.prewarm import prewarm_at_start
+from leftoff.server.admin.prewarm import LAST, prewarm_at_start
 from leftoff.setting import SettingError, is_loopback
 from leftoff.units import printable, show_bytes, show_count
 
@@ -101,7 +101,8 @@ def _run(args: argparse.Namespace, lineup: Lineup) -> int:
         host = hosts.first
         hint_at_engine(console, host.model.library)
         for name, read in prewarm_at_start(host):
-            console.print(f"prewarmed {name}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")
+            shown = f"“{read.begins}”" if name == LAST else name
+            console.print(f"prewarmed {shown}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")
 
         def on_ready(url: str) -> None:
             show_screen(console, host, url, lineup)
@@ -148,22 +149,21 @@ def _refuse_a_taken_port(host: str, port: int) -> None:
         ) from error
 
 
-def show_screen(console: Console, host: ModelHost, url: str, lineup: Lineup | None = None) -> None:
+def show_screen(console: Console, host: ModelHost, url: str, lineup: Lineup) -> None:
     """Prints the start screen: model, memory, cache, and lines to connect with."""
     page = " · open it in a browser to chat, and to see the cache" if host.settings.page else ""
     console.print(Text.assemble((f"\nleftoff {__version__} · {url}", "bold"), (page, "dim"), "\n"))
-    console.print(_grid([*facts(host), *(_origins(lineup) if lineup is not None else [])]))
+    console.print(_grid([*facts(host), *_origins(lineup)]))
     console.print("\ntry it, or connect", style="bold")
     # not wrapped: a line that is broken to fit the window cannot be pasted
-    for label, line in client_lines(connection_to(host, url)):
-        if label not in _LAUNCHED:
-            console.print(f"  {label:<12}", style="cyan", end="")
-            console.print(printable(line), soft_wrap=True)
-    console.print(f"  {'agents':<12}", style="cyan", end="")
-    console.print(f"leftoff launch AGENT --url {url}, of {', '.join(CODING_AGENTS)}", soft_wrap=True)
-    window = host.context_tokens
-    if cramped := [agent.name for agent in CODING_AGENTS.values() if window < agent.least_window]:
-        console.print(f"{'':14}a window of {window:,} tokens is too small for {', '.join(cramped)}", soft_wrap=True)
+    lines = [(label, line) for label, line in client_lines(connection_to(host, url)) if label not in _LAUNCHED]
+    if launched := agents_for(host.context_tokens):
+        lines.append(("agents", f"leftoff launch AGENT --url {url}, of {', '.join(each.name for each in launched)}"))
+    for label, line in lines:
+        console.print(f"  {label:<12}", style="cyan", end="")
+        console.print(printable(line), soft_wrap=True)
+    if cramped := cramped_agents(host.context_tokens):
+        console.print(f"{'':14}{cramped}", soft_wrap=True)
     console.print()
     if host.model.path == default_model():
         console.print(_DEMONSTRATION, style="dim", soft_wrap=True)
@@ -193,15 +193,13 @@ def _origins(lineup: Lineup) -> list[tuple[str, str]]:
     """Which models there are, if there are several, and the file that says so."""
     given = (*lineup.named, *lineup.encoders)
     names = [*(" ".join(settings.alias) for settings in given), *lineup.files()]
-    file = lineup.config.path
-    return [
-        *(
-            []
-            if lineup.has_one
-            else [("models", f"{', '.join(names[:_MAX_SHOWN])}{', …' * (len(names) > _MAX_SHOWN)}")]
-        ),
-        *([("settings", str(file))] if file is not None else []),
-    ]
+    rows = []
+    if not lineup.has_one:
+        more = ", …" if len(names) > _MAX_SHOWN else ""
+        rows.append(("models", f"{', '.join(names[:_MAX_SHOWN])}{more}"))
+    if lineup.config.path is not None:
+        rows.append(("settings", str(lineup.config.path)))
+    return rows
 
 
 def _cost_of_no_flash(host: ModelHost) -> str:

@@ -26,7 +26,15 @@ _STEP_S = 0.05
 class Supervisor:
     """Runs `leftoff` in a child process, with the arguments of this one."""
 
-    def __init__(self, console: Console, listener: socket.socket, arguments: Sequence[str]) -> None:
+    def __init__(
+        self,
+        console: Console,
+        listener: socket.socket,
+        arguments: Sequence[str],
+        first_pause_s: float = _FIRST_PAUSE_S,
+    ) -> None:
+        """`first_pause_s` is waited after the first crash, and twice as long after each further one."""
+        self._first_pause_s = first_pause_s
         self._console = console
         self._listener = listener
         self._command = [sys.executable, "-m", "leftoff", *arguments, "--no-supervise"]
@@ -48,7 +56,7 @@ class Supervisor:
             if len(self._crashes) == _MAX_CRASHES and self._crashes[-1] - self._crashes[0] < _WITHIN_S:
                 self._say(f"the server crashed ({name}), the {_MAX_CRASHES}th time within a minute: giving up")
                 return 128 - code
-            pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (len(self._crashes) - 1))
+            pause = min(_LONGEST_PAUSE_S, self._first_pause_s * 2 ** (len(self._crashes) - 1))
             self._say(f"the server crashed ({name}): starting it again; what it had saved is on disk")
             if not self._rest(pause):
                 return self._exit_code

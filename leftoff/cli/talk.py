@@ -13,7 +13,7 @@ import httpx
 
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.template.render import MessageDict, TemplateError
-from leftoff.client import ChatClient, ClientError, connect
+from leftoff.client import ChatClient, ClientError, StreamedReply, connect
 from leftoff.engine.errors import EngineError
 from leftoff.errors import LeftoffError
 from leftoff.host.host import HostClosedError, ModelHost
@@ -24,6 +24,7 @@ from leftoff.server.reply.response import Replies
 from leftoff.server.reply.stream import End, Piece, ReplyStream
 from leftoff.server.request.aside import aside
 from leftoff.server.request.job import ReplyJob
+from leftoff.setting import SettingError
 from leftoff.units import show_ms
 
 Show = Callable[[str], None]
@@ -49,14 +50,17 @@ class ReplyOptions:
 
 @dataclass(frozen=True)
 class TimedReply:
-    """A reply and its cost. The token counts are None if the server does not report them."""
+    """A reply and its cost. The token counts are None if the server does not report them, or the reply was stopped."""
 
     text: str
     first_token_ms: float
     prompt_tokens: int | None = None
     reused: int | None = None
+    is_stopped: bool = False
 
     def line(self) -> str:
+        if self.is_stopped:
+            return "stopped: the next question goes on from here; /retry asks again"
         if self.prompt_tokens is None or self.reused is None:
             return f"first token after {show_ms(self.first_token_ms)}"
         computed = self.prompt_tokens - self.reused
@@ -64,16 +68,21 @@ class TimedReply:
 
 
 class Talker(Protocol):
-    """Something to chat with. It answers one turn at a time and passes the reply to `show` piece by piece."""
+    """Something to chat with. It answers one turn at a time and passes the reply to `show` piece by piece.
+
+    Ctrl-C ends a reply, which is what was said until then; before the first word it is a `KeyboardInterrupt`.
+    """
 
     @property
     def name(self) -> str: ...
+    @property
+    def sees_pictures(self) -> bool: ...
     def ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply: ...
     def close(self) -> None: ...
 
 
 class LocalModel:
-    """A model in this process. Ctrl-C ends a reply; the model stays usable."""
+    """A model in this process. It stays usable when a reply is stopped."""
 
     def __init__(self, host: ModelHost, options: ReplyOptions) -> None:
         self._host = host
@@ -83,6 +92,10 @@ class LocalModel:
     @property
     def name(self) -> str:
         return self._host.name
+
+    @property
+    def sees_pictures(self) -> bool:
+        return self._host.prompts.sees_pictures
 
     def ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply:
         try:
@@ -95,16 +108,23 @@ class LocalModel:
         self._host.close()
 
     async def _ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply:
-        pictures = self._host.pictures if self._host.prompts.sees_pictures else None
+        pictures = self._host.pictures if self.sees_pictures else None
         chat = await aside(self._host, lambda: self._host.chats.prompt(Conversation.with_files(messages, pictures)))
         job = ReplyJob(
             chat.prompt, self._options.sampling(self._host.default_sampling), max_tokens=self._options.max_tokens
         )
-        with Replies(self._host, [job], uuid.uuid4().hex) as replies:
-            async for batch in replies.batches():
-                for _, event in batch:
-                    if isinstance(event, Piece | End):
-                        show(event.text)
+        said = ""
+        try:
+            with Replies(self._host, [job], uuid.uuid4().hex) as replies:
+                async for batch in replies.batches():
+                    for _, event in batch:
+                        if isinstance(event, Piece | End):
+                            said += event.text
+                            show(event.text)
+        except asyncio.CancelledError:  # by Ctrl-C
+            if not said.strip():
+                raise
+            return TimedReply(said, 0.0, is_stopped=True)
         return _local_turn(replies.streams[0])
 
 
@@ -115,10 +135,11 @@ class RemoteModel:
         self._options = options
         self._http = connect(url, api_key, timeout=_TIMEOUT)
         self._client = ChatClient(self._http)
-        names = self._client.models()
-        if not names:
+        models = self._client.listed()
+        if not models:
             raise TalkError(f"{url} has no model: /v1/models lists none")
-        self.name = names[0]
+        self.name = models[0].name
+        self.sees_pictures = models[0].sees is not False  # another server may not say it
 
     def close(self) -> None:
         self._http.close()
@@ -126,11 +147,16 @@ class RemoteModel:
     def ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply:
         options = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
         given = {name: value for name, value in options.items() if value is not None}
+        reply = StreamedReply()
         try:
             sent = [*map(_with_data, messages)]
-            reply = self._client.ask({"model": self.name, "messages": sent, **given}, show)
+            self._client.ask({"model": self.name, "messages": sent, **given}, show, reply)
         except (ClientError, OSError) as error:
             raise TalkError(str(error)) from error
+        except KeyboardInterrupt:
+            if not reply.text.strip():
+                raise
+            return TimedReply(reply.text, reply.first_token_ms, is_stopped=True)
         return TimedReply(reply.text, reply.first_token_ms, reply.prompt_tokens, reply.cached_tokens)
 
 
@@ -153,6 +179,14 @@ def as_url(text: str) -> str | None:
     if match is None or not (match[1] or match[3]):
         return None
     return f"{match[1] or 'http://'}{match[2]}{match[3] or ''}{(match[4] or '').rstrip('/').removesuffix('/v1')}"
+
+
+def server_url(text: str) -> str:
+    """The address that --url names."""
+    url = as_url(text)
+    if url is None:
+        raise SettingError(f"--url {text!r} is no address: give one such as http://127.0.0.1:8080")
+    return url
 
 
 def _local_turn(reply: ReplyStream) -> TimedReply:

@@ -53,7 +53,10 @@ def list_files(repo: str) -> Sequence[str]:
             raise _unreachable(repo, error) from error
         return [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()]
     _check(response, repo)
-    return [file["rfilename"] for file in response.json().get("siblings", ())]
+    try:
+        return [file["rfilename"] for file in response.json()["siblings"]]
+    except (ValueError, LookupError, TypeError) as error:
+        raise _no_hub(url) from error
 
 
 def download_file(repo: str, file: str, begin: Begin = _silent) -> Path:
@@ -81,7 +84,7 @@ def _fetch(client: httpx.Client, url: str, head: httpx.Headers, repo: str, file:
     commit: str = head.get("x-repo-commit", _REVISION)
     nbytes = int(head.get("x-linked-size", head.get("content-length", "0")))
     if not _NAME.fullmatch(tag) or not _NAME.fullmatch(commit) or nbytes <= 0:
-        raise HubError(f"{shown_url(url)} does not say what it has: is {_endpoint()} a hub? (HF_ENDPOINT)")
+        raise _no_hub(url)
     folder = _folder(repo)
     blob, link = folder / "blobs" / tag, folder / "snapshots" / commit / file
     if not blob.is_file():
@@ -130,6 +133,10 @@ def _check(response: httpx.Response, repo: str) -> None:
         )
     if response.is_error:
         raise HubError(f"{shown_url(str(response.url))} answered {response.status_code}: try again later")
+
+
+def _no_hub(url: str) -> HubError:
+    return HubError(f"{shown_url(url)} does not say what it has: is {_endpoint()} a hub? (HF_ENDPOINT)")
 
 
 def _unreachable(repo: str, error: httpx.HTTPError) -> HubError:

@@ -119,6 +119,21 @@ def test_people_see_the_model_its_conversations_and_their_ages(capsys: Capture, 
     assert "just now" in output or "minutes ago" in output
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_names_and_sizes_are_whole_whatever_the_width(
+    capsys: Capture, left: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    (model,) = listed(capsys, left)
+    monkeypatch.setenv("COLUMNS", str(width))
+    cache("list", left)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= width for line in lines[1:])
+    for entry in model["entries"]:
+        (line,) = [line for line in lines if entry["name"][:8] in line]
+        assert f"{entry['tokens']:,} " in line
+        assert f" {entry['text'][:8]}" in line
+
+
 def test_each_conversation_is_told_by_its_own_words(capsys: Capture, left: Path) -> None:
     (model,) = listed(capsys, left)
     texts = [entry["text"] for entry in model["entries"]]

@@ -2,6 +2,7 @@
 
 import io
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,8 +14,10 @@ import pytest
 from leftoff.cli.chat import ChatHistory, Question
 from leftoff.cli.main import main
 from leftoff.cli.talk import as_url
+from leftoff.units import printable
 from tests.cli.running import Server, serving
 from tests.factory import model_path
+from tests.factory.projectors import projector_path
 from tests.patience import PATIENCE_S
 from tests.pictures import png
 
@@ -113,6 +116,58 @@ def test_both_give_the_same_reply(chat: Chat, server: Server) -> None:
     assert replies(chat(str(model_path("qwen35")), typed, *LOCAL)) == replies(chat(server.url, typed))
 
 
+def test_at_a_terminal_two_interrupts_leave_and_one_does_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first may be meant for a reply that has just ended."""
+    keys: list[str | KeyboardInterrupt] = [
+        "",
+        KeyboardInterrupt(),
+        "/system be kind",
+        KeyboardInterrupt(),
+        KeyboardInterrupt(),
+        "never read",
+    ]
+    typed = iter(keys)
+
+    def read(_prompt: str) -> str:
+        line = next(typed)
+        if isinstance(line, KeyboardInterrupt):
+            raise line
+        return line
+
+    monkeypatch.setattr("builtins.input", read)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    assert main(["chat", str(model_path("qwen35")), *LOCAL]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.count("Ctrl-C again, or Ctrl-D, leaves") == 2
+    assert "system prompt set" in lines, "the conversation went on"
+    assert next(typed) == "never read"
+
+
+def test_a_reply_that_was_stopped_is_kept_as_far_as_it_came(whom: str, tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    command = [sys.executable, "-m", "leftoff", "chat", whom, *LOCAL, "--disk", "0", "--temperature", "0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("where does the road end\n")
+        process.stdin.flush()
+        while "/help for what you can do" not in process.stdout.readline():
+            pass
+        begin = process.stdout.read(8)
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(f"/save {path}\n", PATIENCE_S)
+    assert process.returncode == 0
+    assert "stopped: the next question goes on from here" in rest
+    history = ChatHistory()
+    history.load(path)
+    ((asked, reply),) = history.turns
+    assert asked.text == "where does the road end"
+    assert reply
+    assert (begin + rest).startswith(printable(reply)[:8])
+
+
 def test_nobody_there_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "http://127.0.0.1:1"]) == 1
     error = capsys.readouterr().err
@@ -162,24 +217,36 @@ def test_a_conversation_keeps_turns_and_gives_them_back() -> None:
     assert [message["content"] for message in conversation.asking(next_one)] == ["be kind", "c"]
 
 
-def test_a_picture_is_shown_with_the_next_question(chat: Chat, whom: str, tmp_path: Path) -> None:
-    """A model that sees none says so in this process; a server's reads a note."""
+def test_a_picture_is_shown_with_the_next_question(chat: Chat, tmp_path: Path) -> None:
     shot = tmp_path / "shot.png"
     shot.write_bytes(png("red"))
-    lines = chat(whom, f"/image {shot}\nwhat is this\nand now\n", *LOCAL)
+    with serving("--mmproj", str(projector_path("qwen3vl_merger", 64))) as seeing:
+        lines = chat(seeing.url, f"/image {shot}\nwhat is this\n/reset\nwhat is this\n")
+        missing = chat(seeing.url, "/image gone.png\nwhat is this\n")
     assert f"{shot} is shown with the next question" in lines
-    is_local = not whom.startswith("http")
-    problem = f"leftoff: {shot} cannot be shown: this model reads text only, since it has no projector"
-    assert (problem in lines) == is_local
-    assert len(counts(lines)) == (1 if is_local else 2)
-    assert "No such file" in str(chat(whom, "/image gone.png\nwhat\n", *LOCAL)) or is_local
+    shown, plain = (sum(count) for count in counts(lines))
+    assert shown > plain
+    assert missing[-1] == "leftoff: /image gone.png: No such file or directory"
+    assert [sum(count) for count in counts(missing)] == [plain], "the question is asked without it"
+
+
+def test_a_picture_for_a_model_that_sees_none_is_refused(chat: Chat, whom: str, tmp_path: Path) -> None:
+    shot = tmp_path / "shot.png"
+    shot.write_bytes(png("red"))
+    lines = chat(whom, f"/image {shot}\nwhat is this\n", *LOCAL)
+    assert lines[-1].startswith(f"leftoff: /image {shot}: ")
+    assert lines[-1].endswith(" sees no pictures, since it has no projector")
+    assert len(counts(lines)) == 1
 
 
 def test_a_question_may_have_many_lines(chat: Chat) -> None:
     one = chat(str(model_path("qwen35")), "road \\\nends\n", *LOCAL)
     block = chat(str(model_path("qwen35")), '"""\nroad \nends\n"""\n', *LOCAL)
     other = chat(str(model_path("qwen35")), "road\nends\n", *LOCAL)
+    marked = chat(str(model_path("qwen35")), '"""road \nends"""\n"""road"""\n', *LOCAL)
     assert len(counts(one)) == len(counts(block)) == 1
+    assert len(counts(marked)) == 2, "the marks may stand on the lines of the text"
+    assert sum(counts(marked)[0]) == sum(counts(block)[0])
     assert len(counts(other)) == 2
 
 
@@ -213,7 +280,7 @@ def test_pictures_are_saved_by_their_paths(tmp_path: Path) -> None:
         ("/load", b"no JSON", "JSON is malformed"),
         ("/load", b'{"messages": [{"role": "user", "content": "hi"}]}', "do not take turns"),
         ("/file", bytes((1 << 20) + 1), "it has more than 1 MiB"),
-        ("/file", b"\xff\xfe", "can't decode"),
+        ("/file", b"\xff\xfe", "it is no text in UTF-8"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_said(

@@ -65,8 +65,8 @@ def test_an_error_says_a_name_as_plain_text(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_progress_bar_takes_no_markup_from_the_name_of_a_file() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    with show_stages(console, visible=True) as stages:
-        stages.begin("loading [bold]x[/bold][/nothing]")(0.5)
+    with show_stages(console, visible=True) as begin:
+        begin("loading [bold]x[/bold][/nothing]")(0.5)
     assert isinstance(console.file, io.StringIO)
     assert "[bold]x[/bold][/nothing]" in console.file.getvalue()
 

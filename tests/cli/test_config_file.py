@@ -57,9 +57,9 @@ def test_settings_have_the_names_of_their_flags_and_the_values_of_toml(tmp_path:
 @pytest.mark.parametrize("definition", definitions(), ids=lambda each: each.name)
 def test_every_setting_can_be_written_but_the_file_itself(tmp_path: Path, definition: object) -> None:
     each = next(one for one in definitions() if one is definition)
-    text = each.flag.choices[-1] if each.flag.choices else str(each.default)
+    text = each.choices[-1] if each.choices else str(each.default)
     shown = "[]" if each.is_list else text.lower() if each.is_switch else f'"{text}"'
-    if each.name == "config" or (each.is_list and not each.flag.may_be_empty):
+    if each.name == "config" or (each.is_list and not each.may_be_empty):
         with pytest.raises(SettingError):
             written(tmp_path, f"{each.option[2:]} = {shown}")
     else:

@@ -53,7 +53,7 @@ def test_without_a_model_it_looks_at_the_one_that_comes_with_leftoff(capsys: Cap
 
 
 def test_json_tells_of_library_machine_and_model(capsys: Capture) -> None:
-    report = doctor_json(capsys, "--threads", "1")
+    report = doctor_json(capsys, str(model_path("qwen35")), *FLAGS)
     assert report["leftoff"] == __version__
     assert report["library"]["cpu_features"]
     assert report["machine"]["memory_bytes"] > 1 << 20

@@ -13,6 +13,7 @@ from leftoff.cli.main import main
 from leftoff.engine.binding.image import this_platform
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.binding.search import ENVIRONMENT, engines_folder
+from leftoff.engine.devices import all_devices
 from leftoff.engine.hardware import Gpu
 from leftoff.engine.install import packages
 from leftoff.engine.install.packages import Archive, Package
@@ -58,7 +59,7 @@ def test_it_shows_the_library_in_use_its_devices_and_the_machine(capsys: Capture
     library = load_library()
     assert str(library.path) in output
     assert library.build.version in output
-    assert all(f"{device}, " in output for device in library.devices)
+    assert all(f"{device}, " in output for device in all_devices(library))
     assert " free of " in output
     assert str(this_platform()) in output
     assert "nothing: leftoff engine install" in output
@@ -68,7 +69,7 @@ def test_an_engine_is_installed_shown_chosen_again_and_removed(capsys: Capture, 
     output = run(capsys, "install", "cpu")
     place = engines_folder() / "cpu"
     assert f"installed in {place}: llama.cpp {load_library().build.version}" in output
-    assert load_library().devices[0] in output
+    assert str(all_devices(load_library())[0]) in output
     assert "cpu (engine 1.0), " in run(capsys)
     asked = len(mirror.requests)
     assert "is installed already, and in use from now on" in run(capsys, "install", "cpu")

@@ -47,7 +47,7 @@ def parse(*arguments: str) -> argparse.Namespace:
 def other_value(name: str) -> str:
     (definition,) = (d for d in definitions() if d.name == name)
     kind = type(definition.default).__name__
-    return definition.flag.choices[-1] if definition.flag.choices else VALUES_OF.get(name, VALUES[kind])
+    return definition.choices[-1] if definition.choices else VALUES_OF.get(name, VALUES[kind])
 
 
 def test_nothing_given_gives_the_defaults() -> None:
@@ -60,7 +60,7 @@ def test_every_setting_can_be_given_by_each_of_its_flags_and_by_the_environment(
     text = other_value(name)
     by_environment = settings(**{definition.environment: text})
     assert getattr(by_environment, name) != definition.default
-    for option in (definition.option, *definition.flag.names):
+    for option in (definition.option, *definition.aliases):
         assert settings(option, text) == by_environment
         assert settings(f"{option}={text}") == by_environment
 
@@ -220,7 +220,7 @@ def test_help_describes_what_is_most_used_and_names_all(capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     for title, definition in grouped():
         assert definition.option in shown
-        assert (definition.flag.help[:20] in shown) is (title == MOST_USED), definition.option
+        assert (definition.help[:20] in shown) is (title == MOST_USED), definition.option
     assert "test --help-all" in shown
 
 
@@ -232,10 +232,10 @@ def test_every_setting_is_in_one_group() -> None:
 def test_help_all_has_every_setting_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse("--help-all")
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = "".join(capsys.readouterr().out.split())  # lines are broken also at hyphens
     for definition in definitions():
         assert definition.option in shown
-        assert definition.shown_default in shown
+        assert "".join(definition.shown_default.split()) in shown
 
 
 def test_the_page_in_docs_is_what_the_definitions_make() -> None:

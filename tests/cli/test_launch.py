@@ -6,15 +6,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import httpx
 import pytest
 
 from leftoff.agents import CODING_AGENTS
+from leftoff.cli.main import main
 from tests.cli.running import Server, serving
 from tests.factory import model_path
 from tests.factory.projectors import projector_path
@@ -25,11 +27,20 @@ SMALL = {"LEFTOFF_THREADS": "1", "LEFTOFF_RAM": "16", "LEFTOFF_DISK": "0", "LEFT
 OWN = ("--port", "0", "--model", str(model_path("llama")), "--ctx", "1024", "--anyway")
 
 
+class Done(NamedTuple):
+    """The exit code of a command, and what it and the agent wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 @dataclass
 class Launcher:
     """Where stand-ins of agents are on the PATH, and the folder in which they are started."""
 
     folder: Path
+    output: pytest.CaptureFixture[str]
 
     def install(self, name: str) -> None:
         path = self.folder / "bin" / name
@@ -54,10 +65,11 @@ class Launcher:
             text=True,
         )
 
-    def run(self, *words: str, **more: str) -> "subprocess.CompletedProcess[str]":
-        with self.start(*words, **more) as process:
-            out, err = process.communicate(timeout=PATIENCE_S)
-            return subprocess.CompletedProcess(words, process.returncode, out, err)
+    def run(self, *words: str, **more: str) -> Done:
+        """The command in this process, which need not be started for it; the agent and the server have their own."""
+        with patch.dict(os.environ, self.environment(**more), clear=True), chdir(self.folder):
+            code = main(["launch", *words])
+        return Done(code, *self.output.readouterr())
 
     @property
     def told(self) -> dict[str, Any]:
@@ -71,8 +83,8 @@ class Launcher:
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Launcher:
-    launcher = Launcher(tmp_path)
+def launcher(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Launcher:
+    launcher = Launcher(tmp_path, capfd)
     launcher.install("claude")
     return launcher
 
@@ -155,13 +167,13 @@ def test_a_server_with_another_model_is_not_used(launcher: Launcher, server: Ser
 
 
 def test_a_window_that_is_too_small_is_refused_before_the_agent_starts(launcher: Launcher, server: Server) -> None:
-    """With the flag that raises it, where the model was trained for as much."""
+    """With the flag that raises it, and what to know where the model was trained for less."""
     launcher.install("aider")
     told = "aider needs a window of 8,192 tokens or more, 1,000 of them for its own instructions, and"
     short = launcher.run("aider", "--url", server.url)
     assert short.returncode == 1
     assert f"{told} one model has 1,024" in short.stderr
-    assert "it was trained for 4,096: take another model" in short.stderr
+    assert "start the server with --ctx 8192, or take another model: this one was trained for 4,096" in short.stderr
     own = launcher.run("aider", "--port", "0", "--ctx", "4096")
     assert own.returncode == 1
     assert f"{told} leftoff-tiny-q8_0 has 4,096" in own.stderr
@@ -173,7 +185,7 @@ def test_a_window_that_is_too_small_is_refused_before_the_agent_starts(launcher:
     assert "needs" not in enough.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])  # SIGTERM is what the second is turned into
 def test_a_signal_ends_the_agent_and_the_server(number: signal.Signals, launcher: Launcher) -> None:
     with launcher.start("claude", *OWN, "--", "--stay") as process:
         assert process.stdout is not None

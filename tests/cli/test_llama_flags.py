@@ -158,7 +158,7 @@ def test_a_load_mode_says_how_the_file_is_read(mode: str, mmap: bool, mlock: boo
 
 
 def test_each_foreign_flag_is_accepted_or_refused_and_none_is_a_setting() -> None:
-    own = {option for d in definitions() for option in (d.option, *d.flag.names)}
+    own = {option for d in definitions() for option in (d.option, *d.aliases)}
     options = [option for foreign in FOREIGN for option, _ in foreign.options]
     assert not own & {*options}
     assert len({*options}) == len(options)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.cli.main import _COMMANDS, _MODULES, main
+from leftoff.cli.main import _COMMANDS, main
 
 
 def test_help_lists_every_command_and_loads_none() -> None:
@@ -32,7 +32,7 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
         main([name, "--help"])
     assert exited.value.code == 0
     assert f"leftoff {name}" in capsys.readouterr().out
-    assert callable(import_module(f"leftoff.cli.{_MODULES.get(name, name)}").add_parser)
+    assert callable(import_module(f"leftoff.cli.{name}").add_parser)
 
 
 def leftoff(*arguments: str, **environment: str) -> list[str]:

@@ -24,7 +24,7 @@ def test_the_last_header_is_found_until_the_cache_is_emptied(
         body = {"messages": [{"role": "system", "content": HEADER}, {"role": "user", "content": "hi"}], "max_tokens": 1}
         assert httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).status_code == 200
         assert main(["prewarm", "--from-last", *to]) == 0
-        assert capsys.readouterr().out.startswith("prewarmed last: ")
+        assert capsys.readouterr().out.startswith("prewarmed “an old man keeps a lamp in the window")
         assert httpx.delete(f"{server.url}/cache", timeout=60).status_code == 200
         assert main(["prewarm", "--from-last", *to]) == 1, "the header is deleted too"
 

@@ -90,11 +90,19 @@ def pasted(server: Server, label: str) -> str:
 
 def test_the_lines_to_paste_name_this_server(server: Server) -> None:
     assert f'OpenAI(base_url="{server.url}/v1", api_key="none")' in pasted(server, "openai SDK")
-    assert f"ANTHROPIC_BASE_URL={server.url} " in pasted(server, "Claude Code")
     assert f"OPENAI_API_BASE_URL={server.url}/v1 " in pasted(server, "Open WebUI")
     assert pasted(server, "terminal") == f"leftoff chat {server.url}"
-    assert pasted(server, "agents").startswith(f"leftoff launch AGENT --url {server.url}, of claude, codex, ")
-    assert "tokens is too small for claude, codex, " in "\n".join(server.screen)
+
+
+def test_the_screen_has_lines_for_the_agents_that_can_work_in_the_window(server: Server) -> None:
+    assert "a window of 1,024 tokens is too small for claude, codex, " in "\n".join(server.screen)
+    assert not any(line.startswith(("  Claude Code", "  agents")) for line in server.screen)
+    with serving("--ctx", "65536") as large:
+        assert f"ANTHROPIC_BASE_URL={large.url} " in pasted(large, "Claude Code")
+        assert pasted(large, "agents").startswith(
+            f"leftoff launch AGENT --url {large.url}, of claude, codex, opencode, pi"
+        )
+        assert "a window of 65,536 tokens is too small for qwen" in "\n".join(large.screen)
 
 
 def test_the_line_for_curl_is_answered(server: Server) -> None:

@@ -43,10 +43,13 @@ def test_nohup_is_heeded() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize("is_playing", [False, True], ids=["while it loads", "while it plays"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("is_playing", "number", "code"),
+    [(False, signal.SIGTERM, 143), (True, signal.SIGINT, 130)],
+    ids=["while it loads", "while it plays"],
+)
 def test_a_demo_that_is_ended_leaves_nothing(
-    tmp_path: Path, number: signal.Signals, code: int, is_playing: bool
+    tmp_path: Path, is_playing: bool, number: signal.Signals, code: int
 ) -> None:
     command = [sys.executable, "-m", "leftoff", "demo", "--threads", "1"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

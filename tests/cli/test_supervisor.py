@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from tests.cli.running import Server, serving
 from tests.disk.remains import Remains
+from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 from tests.server.wire import MessageDict, Wire, says
 
@@ -19,12 +22,11 @@ WORDS = "the old man and the road " * 40
 
 
 def child_of(server: Server) -> int:
-    return children_of(server)[0]
+    return children_of(server.process.pid)[0]
 
 
-def children_of(server: Server) -> list[int]:
-    number = server.process.pid
-    return [*map(int, Path(f"/proc/{number}/task/{number}/children").read_text().split())]
+def children_of(process: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
 
 
 def told(*contents: str) -> list[MessageDict]:
@@ -61,14 +63,26 @@ def test_a_crash_loses_nothing(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
-def test_it_gives_up_on_a_server_that_only_crashes(tmp_path: Path) -> None:
-    with serving("--supervise", "--disk", "0", "--cache-dir", str(tmp_path)) as server:
+SUPERVISE = """
+import socket, sys
+from rich.console import Console
+from leftoff.cli.supervisor import Supervisor
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    sys.exit(Supervisor(Console(), listener, sys.argv[1:], first_pause_s=0.01).run())
+"""
+
+
+def test_it_gives_up_on_a_server_that_only_crashes() -> None:
+    command = [sys.executable, "-c", SUPERVISE, "serve", str(model_path("qwen35")), "--disk", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as supervisor:
+        assert supervisor.stdout is not None
         killed: list[int] = []
         for _ in range(5):  # each before it has loaded: the five crashes lie within a minute on any machine
-            assert until(lambda: not {*children_of(server)} <= {*killed})
-            killed.append(child_of(server))
+            assert until(lambda: not {*children_of(supervisor.pid)} <= {*killed})
+            killed.append(children_of(supervisor.pid)[0])
             os.kill(killed[-1], signal.SIGKILL)
-        assert server.process.wait(PATIENCE_S) == 128 + signal.SIGKILL
+        assert supervisor.wait(PATIENCE_S) == 128 + signal.SIGKILL
+        assert supervisor.stdout.read().count("starting it again") == 4
 
 
 def test_its_end_is_the_servers_end(tmp_path: Path) -> None:

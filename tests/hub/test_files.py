@@ -131,6 +131,8 @@ def test_a_file_that_would_be_written_elsewhere_is_refused(hub: LocalHub, file: 
 def test_a_server_that_is_no_hub_is_told_apart(monkeypatch: pytest.MonkeyPatch, hub: LocalHub) -> None:
     monkeypatch.setenv("HF_ENDPOINT", f"{hub.url}/page")
     with pytest.raises(HubError, match="does not say what it has"):
+        list_files(REPO)
+    with pytest.raises(HubError, match="does not say what it has"):
         download_file(REPO, FILE)
 
 
