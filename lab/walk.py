@@ -36,7 +36,7 @@ from leftoff.server.http.origins import KnownHosts
 
 _PACKAGE = Path(leftoff.__file__).parent
 _PREFIX = f"{_PACKAGE}/"
-_TURNS = 5
+_CONVERSATIONS = 5
 _IDLE_STEPS = 5
 _LAST_CALL_OF_THE_ENGINE = "ReplyStream.token"
 _SYSTEM = "You are a helpful assistant who answers in one short sentence."
@@ -97,7 +97,7 @@ class _Tracer:
             self._ended.add(thread)
 
 
-def walk_turn() -> Walk:
+def walk_turn(num_conversations: int = _CONVERSATIONS) -> Walk:
     """Starts a host in this process and plays conversations of two turns on it."""
     tracer = _Tracer()
     tracer.install()
@@ -105,7 +105,7 @@ def walk_turn() -> Walk:
         settings = Settings(model=str(default_model()), ctx=4096, threads=1, slots=2, ram=128, disk=0, draft="off")
         with open_host(settings) as host:
             app = build_app(Hosts(host), settings, KnownHosts.of("127.0.0.1", "127.0.0.1"))
-            walks = [asyncio.run(_second_turn(app, host, tracer, number)) for number in range(_TURNS)]
+            walks = [asyncio.run(_second_turn(app, host, tracer, number)) for number in range(num_conversations)]
     finally:
         tracer.uninstall()
     return min(walks, key=lambda walk: walk.num_moves)

@@ -23,8 +23,8 @@ from lab.bench.workload import COLD, USUAL, WORKLOADS, Workload
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.main import run_command
 from leftoff.cli.signals import ended_by_signals
-from leftoff.engine.context import default_threads
 from leftoff.hub.reference import default_model, find_model
+from leftoff.machine import default_threads
 from leftoff.setting import SettingError
 
 _OPPONENTS = {"llama-server": side.llama_server, "cold": side.cold, "deterministic": side.deterministic}

@@ -134,7 +134,7 @@ class Server:
             page_tokens=_PAGE_TOKENS,
         )
         for tier in self.cache.tiers.lower:
-            tier.watch = Watch(SHARED_PATIENCE_S, self.process.threads.clock)
+            tier.watch = Watch(SHARED_PATIENCE_S, self.process.threads.clock, is_bounded=True)
         scheduler = SimpleNamespace(cache=self.cache, runs=[], waiting=[], limits=Limits(), gate=Gate())
         place = Place(self.process.name, self.url, lambda: [ModelState("chain")])
         self.member.announce(place, "chain", self.secret, self._call, cast(Scheduler, scheduler))

@@ -21,6 +21,7 @@ from tempfile import gettempdir
 from lab.bench.errors import BenchError
 from lab.gpu import cold, drafts, exact, kill, offload, resumes, streams, swaps, workloads
 from lab.gpu import matrix as matrices
+from lab.gpu.cells import Extent
 from lab.gpu.machine import facts, machine_facts
 from lab.gpu.matrix_report import write_matrix_report
 from lab.gpu.random_model import write_random_model
@@ -79,6 +80,14 @@ def _parser() -> CommandLine:
     matrix.add_argument(
         "--seconds-left", type=float, metavar="S", help="no kind begins later than this after the start"
     )
+    matrix.add_argument("--rounds", type=int, default=Extent.num_rounds, metavar="N", help="of decode (%(default)s)")
+    matrix.add_argument(
+        "--rest",
+        type=float,
+        default=Extent.rest_s,
+        metavar="S",
+        help="seconds before the same prompt is asked again (%(default)s)",
+    )
     matrix.set_defaults(run=_measure_matrix)
     model = commands.add_parser("model", help="write a random model")
     model.add_argument("out", metavar="OUT.gguf")
@@ -132,8 +141,9 @@ def _measure_matrix(args: argparse.Namespace) -> int:
     rig = _rig(args, folder, _record(args, args.size, machine_facts(args.llama_server)))
     rig.record.say("\n".join(rig.record.facts))
     with ended_by_signals():
-        seconds = args.seconds_left
-        return int(matrices.Matrix(rig, folder, args.size, kinds, long_kinds, args.longest, seconds).measure() > 0)
+        extent = Extent(num_rounds=args.rounds, rest_s=args.rest)
+        longest, seconds = args.longest, args.seconds_left
+        return int(matrices.Matrix(rig, folder, args.size, kinds, long_kinds, longest, seconds, extent).measure() > 0)
 
 
 def _measure(args: argparse.Namespace) -> int:

@@ -39,10 +39,10 @@ OPERATIONS = {
     "disk": ("written to disk", "GB"),
 }
 _IN_ORDER = ("cold", "shared", "ram", "kill")
-_STREAMS, _ROUNDS = (1, 8), 4
+_STREAMS = (1, 8)
 _FROM_END, _NUM_EDITED = 200, 100
 _BUS_BYTES_PER_MS = 20e6
-_REST_S, _SETTLED_S, _POLL_S = 0.5, 1.5, 0.25
+_SETTLED_S, _POLL_S = 1.5, 0.25
 _LONGEST_REST_S = 8
 _PATIENCE_S = 60
 
@@ -57,6 +57,8 @@ class Extent:
     num_agents: int = NUM_AGENTS
     num_places: int = 6
     num_peer_places: int = 2
+    num_rounds: int = 4  # of decode
+    rest_s: float = 0.5  # before the same prompt is asked again
     is_brief: bool = False  # without decode and kill -9
 
 
@@ -159,8 +161,9 @@ class Cells:
         if self.extent.is_brief:
             return
         rate(server, max(_STREAMS), "warm-up", num_reply=NUM_REPLY)
+        rounds = range(self.extent.num_rounds)
         for num_streams in _STREAMS:
-            rates = [rate(server, num_streams, f"decode {num_streams} {number}") for number in range(_ROUNDS)]
+            rates = [rate(server, num_streams, f"decode {num_streams} {number}") for number in rounds]
             found(f"decode {num_streams}", Series(tuple(rates)))
 
     def _cold(self, server: Server, found: _Found) -> None:
@@ -179,7 +182,7 @@ class Cells:
         for number in range(agents.count):
             turns.append(agents.turn_of(number))
             prompt = agents.histories[number]
-            time.sleep(_REST_S)
+            time.sleep(self.extent.rest_s)
             same.append(_ask_each(agents.server, [prompt]))
             near.append(_ask_each(agents.server, [_edited(agents.server, prompt, len(prompt) - _FROM_END)]))
         for name, parts in (("engine", turns), ("same", same), ("near", near)):

@@ -36,7 +36,7 @@ _ACTIVE = {"dense": 2, "hybrid": 4}  # layers
 _PROMPT, _REPLY = 1024, 384
 _SETTINGS = ContextSettings(num_cells=4096, num_sequences=1)
 _ALONE = ("alone", "alone again")  # by how much these differ, chance makes
-_NAMES = (*_ALONE, "always right", "always wrong")
+_NAMES = (_ALONE[0], "always right", "always wrong", _ALONE[1])
 
 
 class AlwaysWrong(DraftModel):
@@ -69,8 +69,8 @@ def measure(folder: Path, kind: str, size: str, rounds: int) -> int:
 
 
 def _compare(what: str, model: Model, draft: Model, *, rounds: int) -> None:
-    schedulers = [*(_alone(model) for _ in _ALONE)]
-    schedulers += [_with_drafts(model, draft, kind) for kind in (DraftModel, AlwaysWrong)]
+    drafting = [_with_drafts(model, draft, kind) for kind in (DraftModel, AlwaysWrong)]
+    schedulers = [_alone(model), *drafting, _alone(model)]
     rng, turns, played = np.random.default_rng(1), [*zip(_NAMES, schedulers, strict=True)], []
     for number in range(rounds + 1):
         prompt, first = rng.choice(small_vocabulary().words, _PROMPT).astype(np.int32), number % len(turns)

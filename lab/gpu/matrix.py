@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab.bench.errors import BenchError
 from lab.bench.table import show_mib
-from lab.gpu.cells import BRIEF, Cells
+from lab.gpu.cells import BRIEF, Cells, Extent
 from lab.gpu.rig import Rig
 
 LONG_KINDS = ("hybrid-moe", "window-128")
@@ -35,6 +35,7 @@ class Matrix:
     long_kinds: Collection[str] = LONG_KINDS
     long: int = LONG
     seconds: float | None = None
+    extent: Extent = field(default_factory=Extent)
 
     def measure(self) -> int:
         """Returns the number of kinds that failed or were left out."""
@@ -53,12 +54,12 @@ class Matrix:
         model.wait()
         rig, record = replace(self.rig, model=model.path), self.rig.record
         record.say(f"{model.kind}: {show_mib(model.path.stat().st_size)}, prompts of {rig.long:,} tokens")
-        Cells(rig, model.kind).measure()
+        Cells(rig, model.kind, self.extent).measure()
         if model.kind in self.long_kinds:
             name = f"{model.kind}, {self.long:,} tokens, {_LONG_KV} KV"
             record.say(name)
             longer = replace(rig, long=self.long, kv_type=_LONG_KV, conversations=_LONG_CONVERSATIONS)
-            Cells(longer, name, BRIEF).measure()
+            Cells(longer, name, replace(BRIEF, rest_s=self.extent.rest_s)).measure()
 
     def _models(self) -> Iterator["_Model"]:
         """Each with the next one being written beside it."""

@@ -23,7 +23,8 @@ _START_S = 5  # to import everything, or to open an engine
 _SLOWER = 3  # than without a change
 _BUSY = 4  # the machine may have other things to do
 _POLL_S = 0.02
-_PYTEST = ("-x", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov")
+_UNUSED = ("cacheprovider", "xdist", "xdist.looponfail", "pytest_cov", "schemathesis", "anyio")  # some load slowly
+_PYTEST = ("-x", "-q", "-o", "addopts=", *(word for name in _UNUSED for word in ("-p", f"no:{name}")))
 _WARM = ("-W", "ignore::pytest.PytestAssertRewriteWarning", "--hypothesis-profile=mutants", "--hypothesis-seed=0")
 
 
@@ -47,9 +48,23 @@ class _Trial:
 
 
 class Judge:
-    def __init__(self, root: Path, folder: Path, libraries: Iterable[str], *, jobs: int, budget_s: float) -> None:
-        """For each change, tests are run that take at most `budget_s` without it."""
+    def __init__(
+        self,
+        root: Path,
+        folder: Path,
+        libraries: Iterable[str],
+        *,
+        jobs: int,
+        budget_s: float,
+        start_s: float = _START_S,
+        busy: float = _BUSY,
+    ) -> None:
+        """For each change, tests are run that take at most `budget_s` without it.
+
+        `start_s` is how much processor time a test may take beside its own, `busy` how many times as long in all.
+        """
         self._root, self._folder, self._jobs, self._budget_s = root, folder, jobs, budget_s
+        self._start_s, self._busy = start_s, busy
         self._running: dict[int, _Trial] = {}
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # nothing that is imported here may start a thread: forks lose it
         with warnings.catch_warnings():
@@ -85,11 +100,11 @@ class Judge:
         return chosen
 
     def _start(self, change: Change, tests: Sequence[Test]) -> None:
-        limit_s = _BUSY * (_START_S + _SLOWER * sum(test.seconds for test in tests))
+        limit_s = self._busy * (self._start_s + _SLOWER * sum(test.seconds for test in tests))
         notes = self._folder / f"found-{time.monotonic_ns()}"
         pid = os.fork()
         if pid == 0:
-            _run(self._root, change, tests, notes)
+            _run(self._root, change, tests, notes, self._start_s)
         now = time.monotonic()
         self._running[pid] = _Trial(change, len(tests), notes, now, now + limit_s)
 
@@ -121,19 +136,19 @@ def _found_by(notes: Path, status: int | None) -> str | None:
     return (said or "import") if os.WEXITSTATUS(status) else None
 
 
-def _run(root: Path, change: Change, tests: Sequence[Test], notes: Path) -> None:
+def _run(root: Path, change: Change, tests: Sequence[Test], notes: Path, start_s: float) -> None:
     """In the child: ends with the exit status of pytest."""
     status = 1
     try:
         os.setsid()
-        signal.setitimer(signal.ITIMER_PROF, _START_S)
+        signal.setitimer(signal.ITIMER_PROF, start_s)
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nothing, descriptor)
         os.chdir(root)
         _install(root, change)
         seconds = {test.name: test.seconds for test in tests}
-        status = int(pytest.main([*_PYTEST, *_WARM, *seconds], plugins=[_Watch(notes, seconds)]))
+        status = int(pytest.main([*_PYTEST, *_WARM, *seconds], plugins=[_Watch(notes, seconds, start_s)]))
     finally:
         os._exit(status)  # threads of a broken server must not keep it
 
@@ -153,11 +168,11 @@ def _install(root: Path, change: Change) -> None:
 class _Watch:
     """Names the test that fails, and ends one that takes too much processor time: so does the signal of the timer."""
 
-    def __init__(self, notes: Path, seconds: Mapping[str, float]) -> None:
-        self._notes, self._seconds = notes, seconds
+    def __init__(self, notes: Path, seconds: Mapping[str, float], start_s: float) -> None:
+        self._notes, self._seconds, self._start_s = notes, seconds, start_s
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        signal.setitimer(signal.ITIMER_PROF, _START_S + _SLOWER * self._seconds[nodeid])
+        signal.setitimer(signal.ITIMER_PROF, self._start_s + _SLOWER * self._seconds[nodeid])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:

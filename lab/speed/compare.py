@@ -11,6 +11,7 @@ import numpy as np
 from lab.speed.bare import BareBatch, BareLoop, Stopwatch, stopwatch
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.measure import Bandwidth, measure_memcpy, measure_pages, measure_snapshots, some_tokens
+from leftoff.engine.sampler import Sampler
 from leftoff.sampling import Sampling
 
 _PROMPT_TOKENS = 512
@@ -74,7 +75,7 @@ def compare_steps(engine: LlamaEngine, limit_s: float) -> StepCost:
 
 
 def _step_by_turns(engine: LlamaEngine, bare: BareLoop, watch: Stopwatch, limit_s: float) -> list[_Pair]:
-    sampler, memory = engine.sampler(Sampling()), engine.memory
+    sampler, memory = Sampler(engine.model, Sampling()), engine.memory
     token = 0
     pairs: list[_Pair] = []
     deadline = time.perf_counter() + limit_s

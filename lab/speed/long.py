@@ -35,7 +35,7 @@ from leftoff.config import Settings
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.server.request.fields import ChatFields
+from leftoff.server.request.fields import ChatRequest
 from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.server import serving
 from tests.factory import model_path
@@ -109,7 +109,7 @@ def timed_stages(host: ModelHost, now: Callable[[], float] = time.perf_counter) 
     dll = host.model.library.dll
     places: list[tuple[str, Any, str]] = [
         ("decode", leftoff.server.http.body, "decode"),
-        ("decode", ChatFields, "conversation"),
+        ("decode", ChatRequest, "conversation"),
         ("decode", RawPrompts, "read"),
         ("rules", Rules, "apply"),
         ("template", ChatTemplate, "render"),

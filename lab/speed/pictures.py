@@ -26,7 +26,7 @@ from starlette.types import Message as AsgiMessage
 from leftoff.picture import Picture, Pictures
 from leftoff.server.anthropic.convert import MarkedMessages
 from leftoff.server.anthropic.types import MessagesRequest
-from leftoff.server.http.body import decoded, known_files_of, received
+from leftoff.server.http.body import decoded, known_files_of
 from leftoff.server.http.known_files import KnownFiles, fastest_hash
 from leftoff.server.ollama.convert import messages_as_chat
 from leftoff.server.ollama.types import OllamaChatRequest
@@ -113,7 +113,7 @@ class Door:
         return taken
 
     async def receive(self, data: bytes) -> int:
-        return len(await received(self._request(data)))
+        return len(await self._request(data).body())
 
     def _request(self, data: bytes) -> Request:
         starts = iter(range(0, len(data), _RECEIVED_BYTES))

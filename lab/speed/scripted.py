@@ -20,10 +20,11 @@ from leftoff.cache.cache import Cache
 from leftoff.cache.report import ReuseReport
 from leftoff.drafts.batch_times import BatchTimes
 from leftoff.drafts.drafter import Drafter
-from leftoff.engine.context import ContextSettings, default_threads
+from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.measure import measure_batches, measure_change
 from leftoff.engine.model import Model
+from leftoff.machine import default_threads
 from leftoff.scheduler.job import Finish, Job, Timings
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler

@@ -18,7 +18,7 @@ def test_every_operation_of_a_kind_is_measured_on_both_servers(
 ) -> None:
     out = tmp_path / "out.json"
     options = ["--size", "small", "--long", str(_LONG), "--threads", "1", "--folder", str(tmp_path), "--json", str(out)]
-    command = ["matrix", "--llama-server", "xllamacpp", *options]
+    command = ["matrix", "--llama-server", "xllamacpp", "--rounds", "1", "--rest", "0", *options]
     assert main([*command, "--kinds", "dense", "--long-kinds", "dense", "--longest", "1024"]) == 0
     rows = read_record(out).rows
     found = {row.title: row for row in rows if row.part == "dense"}

@@ -31,9 +31,9 @@ class Runner:
         return self.context.logits(row).copy()
 
 
-@pytest.fixture(params=KINDS)
-def runner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Runner]:
-    path = tmp_path / "random.gguf"
+@pytest.fixture(scope="module", params=KINDS)
+def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    path = tmp_path_factory.mktemp("models") / "random.gguf"
     write_random_model(path, shape(str(request.param), "small"))
     model = Model(str(path))
     context = Context(model, _SETTINGS)

@@ -1,21 +1,26 @@
 """Two models with room for one, on the CPU."""
 
-import json
 from pathlib import Path
 
-from lab.gpu.__main__ import main
+from lab.gpu.random_model import write_random_model
+from lab.gpu.record import Record
+from lab.gpu.rig import Rig
+from lab.gpu.shapes import shape
+from lab.gpu.swaps import Extent, measure
 
 _LONG = 512
 
 
 def test_a_conversation_goes_on_after_another_model_has_worked(tmp_path: Path) -> None:
-    first, second, out = (tmp_path / name for name in ("first.gguf", "second.gguf", "out.json"))
-    assert main(["model", str(first), "--size", "small"]) == 0
-    assert main(["model", str(second), "--size", "small", "--kind", "window-128"]) == 0
-    options = ["--long", str(_LONG), "--threads", "1", "--folder", str(tmp_path), "--json", str(out)]
-    models = ["--model", str(first), "--second", str(second)]
-    assert main([*models, "--llama-server", "xllamacpp", *options, "--only", "swaps"]) == 0
-    swapped, awake, grown = json.loads(out.read_text())["rows"]
-    assert max(swapped["leftoff"]["computed"]) < _LONG / 4, "it was read again"
-    assert swapped["leftoff"]["computed"] == awake["leftoff"]["computed"]
-    assert 0 < grown["leftoff"]["values"][0] < 2
+    first, second = (tmp_path / name for name in ("first.gguf", "second.gguf"))
+    write_random_model(first, shape("hybrid", "small"))
+    write_random_model(second, shape("window-128", "small"))
+    record = Record("", [], first.name, _LONG, say=lambda _: None)
+    flags = ("--threads", "1")
+    rig = Rig(first, "xllamacpp", record, tmp_path, _LONG, leftoff_flags=flags, second=second)
+    measure(rig, Extent(num_rounds=2, num_swaps=6))
+    swapped, awake, grown = record.rows
+    assert len(swapped.leftoff.computed) == 2
+    assert max(swapped.leftoff.computed) < _LONG / 4, "it was read again"
+    assert swapped.leftoff.computed == awake.leftoff.computed
+    assert 0 < grown.leftoff.values[0] < 2

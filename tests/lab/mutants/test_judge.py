@@ -26,11 +26,11 @@ from lab.mutants import judge
 from lab.mutants.change import changes_of
 from lab.mutants.covering import Test
 
-judge._START_S, judge._BUSY = 2, 1000  # of processor time, and nothing but the hang takes that much
 root = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(root))
 changes = changes_of(root / "counting.py", root)
-jury = judge.Judge(root, root, ["json"], jobs=2, budget_s=1)
+# Of processor time, and nothing but the hang takes that much.
+jury = judge.Judge(root, root, ["json"], jobs=2, budget_s=1, start_s=0.5, busy=4000)
 trials = [(change, [Test("test_count.py::test_count", 0.01)]) for change in changes.values()]
 names = {change: name for name, change in changes.items()}
 for verdict in jury.judge(trials):
