@@ -7,7 +7,7 @@ READY   := .venv/ready
 DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: proofs mutants clients help serve chat demo test coverage lint lint-page vendor bench simulate wheel release-check engine-check image ways formula clean
+.PHONY: proofs mutants clients help serve chat demo test coverage lint lint-types lint-style lint-page vendor bench simulate wheel release-check engine-check image ways formula clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -42,9 +42,15 @@ TESTS ?= tests
 coverage: $(DEV) ## run the tests and print how much of leftoff/ they run; fails below the floor in pyproject.toml
 	@$(BIN)/python -m pytest --cov --cov-report=term $(if $(FLOOR),--cov-fail-under=$(FLOOR)) $(TESTS)
 
-lint: $(DEV) lint-page ## check style and types
+# mypy takes nearly all of the time, on one core: the rest is checked beside it.
+lint: $(DEV) ## check style and types
+	@$(MAKE) --no-print-directory -j2 lint-types lint-style lint-page
+
+lint-style: $(DEV)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+lint-types: $(DEV)
 	@$(BIN)/mypy
 
 NODE := lab/page/node_modules

@@ -1,5 +1,6 @@
 """For all tests: no disk and no drafts unless the test is about them, clients wait, and no log line is lost."""
 
+import asyncio
 import functools
 import gc
 import logging
@@ -7,9 +8,11 @@ import os
 import signal
 import ssl
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import hypothesis
 import pytest
+import uvicorn.server
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests.patience import PATIENCE_S
@@ -25,6 +28,9 @@ os.environ["XDG_CONFIG_HOME"] = os.devnull  # nor are the settings of who runs t
 # the same work takes eight times as long.
 os.environ["OMP_WAIT_POLICY"] = "passive"
 
+# Else, where gdb is there, it looks for two seconds at every process that llama.cpp ends.
+os.environ["GGML_NO_BACKTRACE"] = "1"
+
 # Else, where it is set, every server and command that the tests start compiles leftoff again, for half a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -33,6 +39,14 @@ vars(DEFAULT_TIMEOUT_CONFIG).update(dict.fromkeys(("connect", "read", "write", "
 
 # Else every client of the tests reads the certificates of all authorities, for 50 ms, and then speaks plain HTTP.
 vars(ssl)["create_default_context"] = functools.cache(ssl.create_default_context)
+
+
+async def _tick(_: float) -> None:
+    await asyncio.sleep(0.01)
+
+
+# Else a server ends at the second or third tick of uvicorn, and looks at its connections at every tick: of 100 ms each.
+vars(uvicorn.server)["asyncio"] = SimpleNamespace(**vars(asyncio) | {"sleep": _tick})
 
 # Else hypothesis fails an example that takes longer than 200 ms.
 hypothesis.settings.register_profile("leftoff", deadline=None)

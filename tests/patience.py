@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 PATIENCE_S = 300.0
-_POLL_S = 0.005
+POLL_S = 0.005  # how often who waits looks
 
 
 def until(condition: Callable[[], object]) -> bool:
@@ -16,5 +16,5 @@ def until(condition: Callable[[], object]) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
     return True

@@ -36,6 +36,8 @@ VARIANTS = ("", "a", "half", "b", "c", "d")  # d is the aLoRA
 _STEPS_PER_LIFE = 12
 _NUM_WRITTEN = 6
 
+Own = dict[str, ModelHost]  # by variant
+
 
 @dataclass
 class Tally:
@@ -87,7 +89,7 @@ def ask(host: ModelHost, tokens: Tokens, variant: str, max_tokens: int = _NUM_WR
 
 
 @contextmanager
-def of_their_own(architecture: str) -> Iterator[dict[str, ModelHost]]:
+def of_their_own(architecture: str) -> Iterator[Own]:
     """A server for each variant, which has no other adapter."""
     files = adapter_files(model_path(architecture))
     with ExitStack() as stack:
@@ -98,7 +100,7 @@ def of_their_own(architecture: str) -> Iterator[dict[str, ModelHost]]:
         yield hosts
 
 
-def expected(hosts: dict[str, ModelHost], tokens: Tokens, variant: str) -> Waiting:
+def expected(hosts: Own, tokens: Tokens, variant: str) -> Waiting:
     host = hosts[variant]
     host.call(host.cache.clear).result()
     return ask(host, tokens, variant)
@@ -131,33 +133,35 @@ class Histories:
         return np.array([self._random.randrange(5, self._num_tokens) for _ in range(count)], np.int32)
 
 
-def play(architecture: str, num_steps: int, seed: int, folder: Path) -> Tally:
+def play(architecture: str, own: Own, num_steps: int, seed: int, folder: Path, *, is_control: bool = False) -> Tally:
+    """A control ends at the first reply that differs."""
     tally, files = Tally(reused=dict.fromkeys(VARIANTS, 0)), adapter_files(model_path(architecture))
     mixed = settings(
         architecture, deterministic=True, ram=1, disk=256, cache_dir=str(folder), lora=tuple(files.values())
     )
-    with of_their_own(architecture) as own:
-        histories = Histories(seed, own[""].model.vocabulary.size)
-        while tally.num_steps < num_steps:
-            with open_host(mixed) as host:
-                for _ in range(min(_STEPS_PER_LIFE, num_steps - tally.num_steps)):
-                    tokens, variant = histories.next()
-                    found, measure = ask(host, tokens, variant), expected(own, tokens, variant)
-                    histories.add(tokens, found.tokens)
-                    is_same = found.tokens == measure.tokens and np.array_equal(found.logits, measure.logits)
-                    assert found.report is not None
-                    tally.num_steps += 1
-                    tally.num_differing += not is_same
-                    tally.num_prompt += tokens.size
-                    tally.num_reused += found.report.reused
-                    tally.reused[variant] += found.report.reused
+    histories = Histories(seed, own[""].model.vocabulary.size)
+    while tally.num_steps < num_steps:
+        with open_host(mixed) as host:
+            for _ in range(min(_STEPS_PER_LIFE, num_steps - tally.num_steps)):
+                tokens, variant = histories.next()
+                found, measure = ask(host, tokens, variant), expected(own, tokens, variant)
+                histories.add(tokens, found.tokens)
+                is_same = found.tokens == measure.tokens and np.array_equal(found.logits, measure.logits)
+                assert found.report is not None
+                tally.num_steps += 1
+                tally.num_differing += not is_same
+                tally.num_prompt += tokens.size
+                tally.num_reused += found.report.reused
+                tally.reused[variant] += found.report.reused
+                if is_control and not is_same:
+                    return tally
     return tally
 
 
 if __name__ == "__main__":
     _architecture, *_rest = sys.argv[1:]
     _steps, _seed = (int(text) for text in (*_rest, *("200", "0")[len(_rest) :]))
-    with tempfile.TemporaryDirectory() as _folder:
-        _tally = play(_architecture, _steps, _seed, Path(_folder))
+    with tempfile.TemporaryDirectory() as _folder, of_their_own(_architecture) as _own:
+        _tally = play(_architecture, _own, _steps, _seed, Path(_folder))
     print(_architecture, _tally)
     sys.exit(_tally.num_differing > 0)

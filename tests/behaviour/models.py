@@ -79,6 +79,7 @@ class Town:
     problems: list[str] = field(default_factory=list)
     wakes: list[tuple[float, str]] = field(default_factory=list)  # when the load of each has begun
     contents: dict[str, set[str]] = field(default_factory=dict)  # what each name has ever been
+    replaced: list[tuple[float, str]] = field(default_factory=list)  # when the file of each was
 
     def path(self, name: str) -> Path:
         return self.folder / f"{name}.gguf"
@@ -88,6 +89,7 @@ class Town:
         self.contents.setdefault(name, set()).add(architecture)
         part = Path(shutil.copy(model_path(architecture), self.folder / f"{name}.part"))
         part.replace(self.path(name))
+        self.replaced.append((time.time(), name))
 
     @contextmanager
     def served(self) -> Iterator[tuple[str, list[LateHost]]]:
@@ -105,19 +107,19 @@ class Town:
         began = time.time()
         chosen = settings(model=str(self.path(name)), alias=name, deterministic=True, ram=16)
         host = open_host(chosen, log=log, gate=gate)
-        sleep, wake = host.engine.sleep, host.engine.wake
+        fall_asleep, wake = host.engine.sleep, host.engine.wake
 
-        def checked_sleep() -> None:
+        def checked_sleep(*args: Any) -> None:  # noqa: ANN401
             if host.scheduler.runs:
                 self.problems.append(f"{name} was put to sleep while it was busy")
-            sleep()
+            fall_asleep(*args)
 
         def checked_wake(*args: Any) -> None:  # noqa: ANN401
             began = time.time()
             wake(*args)
             self.woke(name, began)
 
-        host.engine.sleep = checked_sleep  # type: ignore[method-assign]
+        host.engine.sleep = checked_sleep  # type: ignore[assignment, method-assign]
         host.engine.wake = checked_wake  # type: ignore[assignment, method-assign]
         self.woke(name, began)
         return host
@@ -140,7 +142,9 @@ class Town:
         own = max((at for at, who in self.wakes if who == name and at < end), default=end)
         turns = Counter(who for at, who in self.wakes if began < at < own and who != name)
         self.seen[f"waited for {max(turns.values(), default=0)} turns of another"] += 1
-        if any(num > MOST_TURNS for num in turns.values()):
+        # another file is another model: whoever waited for the old one waits anew
+        num_replaced = sum(began < at < end and who == name for at, who in self.replaced)
+        if any(num > MOST_TURNS + num_replaced for num in turns.values()):
             self.problems.append(f"a request for {name} has waited for {dict(turns)}: {record.waited_for}")
 
     def check(self, name: str, prompt: str, reply: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ import httpx
 
 from leftoff.blobs.store import MediumBlobStore
 from leftoff.config import MIB, Settings
-from leftoff.disk.tools.verify import verify
+from leftoff.disk.tools.verify import verify_folder
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.server.hosts import Hosts
@@ -130,7 +130,7 @@ class Soak:
     def problems(self) -> list[str]:
         found = [*_growth(self.life[len(self.life) // 3 :], "of one life"), *_growth(self.starts, "after a start")]
         for folder in (self.folder / "v1").iterdir():
-            found += [f"{folder}: {bad}" for bad in verify(folder).faults]
+            found += [f"{folder}: {bad}" for bad in verify_folder(folder).faults]
         return found
 
 

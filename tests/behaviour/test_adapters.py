@@ -1,5 +1,6 @@
 """Whatever was read with other adapters, or without any, a reply is that of a server which has only its own."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,28 +9,45 @@ import pytest
 from leftoff.adapters import AdapterSet
 from leftoff.host.build import open_host
 from leftoff.types import Tokens
-from tests.behaviour.adapters import INVOCATION, adapter_files, ask, expected, of_their_own, play
+from tests.behaviour.adapters import INVOCATION, Own, adapter_files, ask, expected, of_their_own, play
 from tests.factory import model_path
 from tests.server.fixtures import settings
 
 ARCHITECTURES = ("qwen35", "gemma3", "llama")  # a recurrent state, a sliding window, attention alone
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_random_histories_reply_as_servers_of_their_own(architecture: str, tmp_path: Path) -> None:
-    tally = play(architecture, 36, 2, tmp_path)
+@pytest.fixture(scope="module")
+def own(architecture: str) -> Iterator[Own]:
+    with of_their_own(architecture) as own:
+        yield own
+
+
+with_each = pytest.mark.parametrize("architecture", ARCHITECTURES, scope="module")
+with_hybrid = pytest.mark.parametrize("architecture", ["qwen35"], scope="module")
+with_attention = pytest.mark.parametrize("architecture", ["llama"], scope="module")
+
+
+@with_each
+def test_random_histories_reply_as_servers_of_their_own(architecture: str, own: Own, tmp_path: Path) -> None:
+    tally = play(architecture, own, 36, 2, tmp_path)
     assert tally.num_differing == 0, tally
     assert tally.num_reused > 500, tally
 
 
-def test_a_namespace_that_is_mixed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@with_hybrid
+def test_a_namespace_that_is_mixed_is_found(
+    architecture: str, own: Own, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(AdapterSet, "namespace", lambda _, namespace: namespace)
-    assert play("qwen35", 36, 1, tmp_path).num_differing > 0
+    assert play(architecture, own, 36, 1, tmp_path, is_control=True).num_differing > 0
 
 
-def test_a_path_without_marks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@with_attention
+def test_a_path_without_marks_is_found(
+    architecture: str, own: Own, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(AdapterSet, "marked", lambda _self, tokens, _start, _leaves_at: tokens)
-    assert play("llama", 40, 1, tmp_path).num_differing > 0
+    assert play(architecture, own, 40, 1, tmp_path, is_control=True).num_differing > 0
 
 
 def new(count: int, seed: int) -> Tokens:
@@ -37,7 +55,7 @@ def new(count: int, seed: int) -> Tokens:
 
 
 @pytest.mark.parametrize("is_deterministic", [True, False])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@with_each
 def test_an_alora_shares_what_comes_before_it_in_both_directions(architecture: str, *, is_deterministic: bool) -> None:
     files = adapter_files(model_path(architecture))
     invoked = np.array(INVOCATION, np.int32)
@@ -57,9 +75,10 @@ def test_an_alora_shares_what_comes_before_it_in_both_directions(architecture: s
         assert again.report.reused in (320, 328)  # none of what the adapter has read
 
 
-def test_what_an_alora_shares_is_exact() -> None:
+@with_hybrid
+def test_what_an_alora_shares_is_exact(architecture: str, own: Own) -> None:
     invoked = np.array(INVOCATION, np.int32)
-    files = adapter_files(model_path("qwen35"))
+    files = adapter_files(model_path(architecture))
     steps = [
         (new(300, 1), ""),
         (np.concatenate([new(300, 1), invoked, new(80, 2)]), "d"),
@@ -67,7 +86,7 @@ def test_what_an_alora_shares_is_exact() -> None:
         (np.concatenate([new(300, 1), invoked, new(80, 2), new(90, 3)]), ""),
         (np.concatenate([new(300, 1), invoked, new(80, 2), new(90, 3)]), "d"),
     ]
-    with of_their_own("qwen35") as own, open_host(settings("qwen35", deterministic=True, lora=(files["d"],))) as host:
+    with open_host(settings(architecture, deterministic=True, lora=(files["d"],))) as host:
         for tokens, variant in steps:
             found, measure = ask(host, tokens, variant), expected(own, tokens, variant)
             assert found.tokens == measure.tokens

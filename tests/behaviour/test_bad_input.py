@@ -25,7 +25,7 @@ SCHEMAS = {
     CHAT: "ChatRequest",
     TEXT: "CompletionRequest",
     "/completion": "NativeRequest",
-    "/apply-template": "ChatFields",
+    "/apply-template": "ChatRequest",
     "/tokenize": "TokenizeRequest",
     "/detokenize": "DetokenizeRequest",
 }

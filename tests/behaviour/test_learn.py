@@ -21,7 +21,7 @@ from tests.chat.conversations import TOOLS
 from tests.factory import Scale, model_path
 from tests.patience import PATIENCE_S
 
-RULES = "".join(f"Rule {number}: answer briefly, and keep lamp number {number} lit.\n" for number in range(40))
+RULES = "".join(f"Rule {number}: answer briefly, and keep lamp number {number} lit.\n" for number in range(28))
 MessageDict = dict[str, Any]
 
 

@@ -18,7 +18,7 @@ from tests.server.alike import NUM_TOP, Said, difference
 from tests.server.fixtures import settings
 
 NUM_CLIENTS = 200
-NUM_TOKENS = 12
+NUM_TOKENS = 6
 ROUNDING = 0.1  # what requests in one batch may move; another prompt moves the chances by whole units
 WORDS = ("river", "hill", "town", "sea", "boat", "bridge", "rain", "water", "baker", "shop", "bread", "street")
 

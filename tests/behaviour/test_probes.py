@@ -20,7 +20,7 @@ from tests.behaviour.test_verbatim import RESULT, TOOLS
 from tests.patience import PATIENCE_S
 from tests.server.alike import NUM_TOP, Said, difference
 
-LONG_TOKENS = 1_000  # more than one batch
+LONG_TOKENS = 600  # more than one batch
 BATCH_TOKENS = 512
 # How batches are made up moves the chances that this model gives by up to 0.2; another past moves them by whole units.
 ROUNDING = 0.5

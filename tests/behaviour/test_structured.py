@@ -343,7 +343,7 @@ def test_the_time_of_those_who_came_before_does_not_count(
     http: httpx.Client, host: ModelHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leftoff.server.request.constraints._COMPILE_SECONDS", 1.0)
-    host.grammars.submit(lambda: time.sleep(2))
+    host.grammars.submit(lambda: time.sleep(1.2))
     body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format({"type": "boolean"})}
     assert http.post("/v1/chat/completions", json=body).status_code == 200
 

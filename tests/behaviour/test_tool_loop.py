@@ -11,7 +11,7 @@ from leftoff.chat.conversation import Conversation
 from leftoff.host.host import ModelHost
 from tests.behaviour.tool_loop import ANY_TOKEN, DIALECTS, TOOL, OpenAi, play, server
 
-TURNS = 4
+TURNS = 3
 
 
 @pytest.fixture(scope="module")

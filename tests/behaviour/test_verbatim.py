@@ -97,3 +97,18 @@ def test_who_empties_the_cache_forgets_its_own_replies_only() -> None:
         assert prompt_tokens() == remembered
         assert http.delete("/cache", headers=mine).status_code == 200
         assert prompt_tokens() < remembered
+
+
+def test_a_reply_that_is_to_go_on_is_not_read_again() -> None:
+    with thinking(read_ahead=False) as (_, client):
+        asked: Any = [{"role": "user", "content": "Tell me of a harbour."}]
+        wild: dict[str, Any] = {"model": "any", "temperature": 3.0, "seed": 1}  # in tokens that no tokenizer makes
+        wild["extra_body"] = {"enable_thinking": False, "ignore_eos": True}
+        first = client.chat.completions.create(messages=asked, max_tokens=60, **wild)
+        begun: Any = {"role": "assistant", "content": first.choices[0].message.content}
+        more = client.chat.completions.create(messages=[*asked, begun], max_tokens=4, **wild)
+        assert first.usage is not None
+        assert more.usage is not None
+        assert more.usage.prompt_tokens_details is not None
+        assert more.usage.prompt_tokens == first.usage.total_tokens
+        assert more.usage.prompt_tokens_details.cached_tokens == more.usage.prompt_tokens - 1

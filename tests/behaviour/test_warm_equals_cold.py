@@ -19,7 +19,7 @@ KINDS = {
     "deepseek4": MemoryKind.HYBRID,
 }
 NUM_REPLY = 24
-LONG_PROMPTS = dict.fromkeys(KINDS, 3_000) | {"mamba2": 16_000}  # more than one batch of tokens
+LONG_PROMPTS = dict.fromkeys(KINDS, 2_500) | {"mamba2": 16_000}  # more than one batch of tokens
 READ_TWICE = ("mamba2", "qwen35")  # with a question after the long prompt, which takes a second reading to check
 # One slot: whoever comes between two turns takes it, and the next turn comes back from RAM.
 SLOTS = 1
