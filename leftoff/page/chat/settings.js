@@ -1,7 +1,8 @@
 /** The settings of a conversation: its system prompt, how replies are sampled, their form, and the tools they may call. */
 
 import { useCell } from "../shared/cell.js";
-import { html, useEffect, useRef, useState } from "../shared/html.js";
+import { useDialog } from "../shared/dialog.js";
+import { html, useEffect, useState } from "../shared/html.js";
 import { askJson } from "../shared/http.js";
 import { models, query } from "../shared/models.js";
 import { changeSettings, open } from "./store.js";
@@ -33,14 +34,10 @@ const TOOLS =
 
 /** @param {{isOpen: boolean, close: () => void}} props */
 export function SettingsDialog({ isOpen, close }) {
-  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  const dialog = useDialog(isOpen);
   const { settings } = useCell(open).meta;
   const defaults = useDefaults(isOpen);
   const [hint, setHint] = useState("");
-  useEffect(() => {
-    if (isOpen) dialog.current?.showModal();
-    else dialog.current?.close();
-  }, [isOpen]);
   const change = (/** @type {{target: HTMLInputElement}} */ { target }) =>
     changeSettings(/** @type {Partial<Settings>} */ ({ [target.name]: target.value }));
   return html`

@@ -1,17 +1,14 @@
 /** Asks for the API key, once for a session. */
 
 import { useCell } from "./cell.js";
-import { html, useEffect, useRef, useState } from "./html.js";
+import { useDialog } from "./dialog.js";
+import { html, useState } from "./html.js";
 import { isKeyNeeded, problemWith, useKey } from "./http.js";
 
 export function KeyDialog() {
   const isNeeded = useCell(isKeyNeeded);
-  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  const dialog = useDialog(isNeeded);
   const [problem, setProblem] = useState("");
-  useEffect(() => {
-    if (isNeeded) dialog.current?.showModal();
-    else dialog.current?.close();
-  }, [isNeeded]);
   const submit = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const key = String(new FormData(/** @type {HTMLFormElement} */ (event.currentTarget)).get("key"));

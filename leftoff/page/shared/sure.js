@@ -1,7 +1,8 @@
 /** Asks before something is deleted. */
 
 import { Cell, useCell } from "./cell.js";
-import { html, useEffect, useRef } from "./html.js";
+import { useDialog } from "./dialog.js";
+import { html } from "./html.js";
 
 /** @typedef {{text: string, verb: string, answer: (isSure: boolean) => void}} Question */
 
@@ -19,11 +20,7 @@ export const isSure = (text, verb) =>
 
 export function SureDialog() {
   const question = useCell(asked);
-  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  useEffect(() => {
-    if (question) dialog.current?.showModal();
-    else dialog.current?.close();
-  }, [question]);
+  const dialog = useDialog(question !== null);
   const answer = (/** @type {boolean} */ isAgreed) => {
     question?.answer(isAgreed);
     asked.value = null;
