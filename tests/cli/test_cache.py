@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from leftoff.cli.main import main
+from leftoff.disk.files import UNFINISHED
 from tests.cli.running import serving
 from tests.disk.stores import page, path_of, store_in, written
 from tests.factory import model_path
@@ -71,7 +72,8 @@ def listed(capsys: Capture, root: Path) -> list[dict[str, Any]]:
 
 
 def blobs(root: Path) -> list[Path]:
-    return sorted(root.glob("v1/*/blobs/*/*"))
+    """The blobs that are written whole: a server may be writing others."""
+    return sorted(file for file in root.glob("v1/*/blobs/*/*") if file.suffix != UNFINISHED)
 
 
 def file_bytes(root: Path) -> int:
