@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-
 from leftoff.blobs.blob import Blob
 from leftoff.cli.cache_text import text_of
 from leftoff.cli.cache_view import findings_json, model_json, show_findings, show_model, show_path
 from leftoff.cli.extras import importing
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.progress import show_stages
+from leftoff.cli.terminal import terminal
 from leftoff.config import MIB, Settings
 from leftoff.disk.errors import BundleError, FolderBusyError, FolderError
 from leftoff.disk.headers import HeaderFiles
@@ -117,7 +116,7 @@ class _Request:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        self.console = Console(markup=False, highlight=False, emoji=False)
+        self.console = terminal()
         self.root = Path(settings_from(args).cache_dir or cache_folder()).expanduser()
 
     def models(self) -> list[ModelUsage]:

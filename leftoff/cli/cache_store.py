@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from rich.console import Console
 
+from leftoff.cli.terminal import terminal
 from leftoff.config import MIB, Settings
 from leftoff.setting import SettingError
 from leftoff.store import tools
@@ -24,7 +25,7 @@ def run(action: str, args: argparse.Namespace, settings: Settings) -> int:
         raise SettingError(f"leftoff cache {action} is for the disk: leave out --store; there is {', '.join(_ACTIONS)}")
     if not settings.index:
         raise SettingError(f"--store {settings.store}: it takes --index too, such as redis://host:6379/0")
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = terminal()
     try:
         return _ACTIONS[action](console, args, settings)
     except PROBLEMS as error:

@@ -22,6 +22,7 @@ from leftoff.cli.lineup import Lineup
 from leftoff.cli.loading import hint_at_engine, load_host, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
+from leftoff.cli.terminal import terminal
 from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
 from leftoff.units import printable, show_bytes
@@ -164,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
     given = given_values(args) | ({"model": args.whom} if args.whom else {})
     lineup = Lineup(given, config_of(given))
     settings = lineup.first
-    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console = terminal(wraps=False)
     options = ReplyOptions(args.temperature, settings.max_tokens if settings.max_tokens >= 0 else None)
     with ended_by_signals(), closing(_talker(console, lineup, options)) as talker:
         return _Chat(console, talker, ChatHistory(args.system)).run()

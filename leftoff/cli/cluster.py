@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from leftoff.cli.extras import importing
 from leftoff.cli.flags import CommandLine
+from leftoff.cli.terminal import terminal
 from leftoff.server.server import url_of
 from leftoff.setting import SettingError, is_loopback
 from leftoff.store.fleet_key import FleetKey
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         from ray import serve  # noqa: PLC0415
 
         from leftoff.cluster.ray_serve import app  # noqa: PLC0415
-    console = Console(markup=False, highlight=False)
+    console = terminal()
     is_own = _start_or_join(ray)
     try:
         url = _listening(serve, args.host, args.port)

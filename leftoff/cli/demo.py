@@ -26,6 +26,7 @@ from leftoff.cli.flags import DEVICE_SETTINGS, CommandLine, add_settings, settin
 from leftoff.cli.loading import ends_at_once, load_host, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, ReplyOptions, TimedReply
+from leftoff.cli.terminal import terminal
 from leftoff.config import Settings
 from leftoff.host.host import ModelHost
 from leftoff.host.late_host import LateHost
@@ -252,7 +253,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Plays all scenes; returns 1 if the cache did not help in one of them."""
     began = time.monotonic()
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = terminal()
     quiet_logs()
     with ended_by_signals(), TemporaryDirectory(prefix="leftoff-demo-") as folder:
         outcomes = _play(console, _settings(args, folder))

@@ -14,6 +14,7 @@ from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.loading import hint_at_engine
 from leftoff.cli.progress import BeginStage, show_stages
 from leftoff.cli.report import ModelReport, describe, describe_model, report_keys, show_head, show_report
+from leftoff.cli.terminal import terminal
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.eagle import HeadFile, read_head
@@ -56,7 +57,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Examines library, machine and model; returns the exit code."""
-    console = Console(markup=False, highlight=False)
+    console = terminal()
     if (head := read_head(args.model)) is not None:
         return _tell_of_head(console, head, is_json=args.json)
     library = load_library()

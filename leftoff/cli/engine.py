@@ -14,6 +14,7 @@ from leftoff.cli.loading import hint_at_engine, quiet_logs
 from leftoff.cli.progress import show_stages
 from leftoff.cli.report import Rows, show_table
 from leftoff.cli.signals import ended_by_signals
+from leftoff.cli.terminal import terminal
 from leftoff.engine.binding.image import this_platform
 from leftoff.engine.binding.library import Library, load_library
 from leftoff.engine.binding.search import InstalledEngine, engines_folder, found_libraries, installed_engines
@@ -65,7 +66,7 @@ def _add(actions: "argparse._SubParsersAction[CommandLine]", name: str, text: st
 
 
 def _show(_args: argparse.Namespace) -> int:
-    console = Console(markup=False, highlight=False)
+    console = terminal()
     try:
         library = load_library()
     except LibraryError as error:
@@ -113,7 +114,7 @@ def _engine_text(engine: InstalledEngine) -> str:
 
 
 def _install(args: argparse.Namespace) -> int:
-    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console = terminal(wraps=False)
     package = package_for(_resolved(args.kind), this_platform())
     made_from = tuple(map(str, package.archives))
     present = next((engine for engine in installed_engines() if engine.name == package.name), None)
@@ -151,7 +152,7 @@ def _remove(args: argparse.Namespace) -> int:
         wanted = f"{args.name} is not installed" if args.name else "no engine is installed"
         raise EngineError(f"{wanted}{f': there are {have}' if have else ''}")
     remove(named[0])
-    Console(markup=False, highlight=False, soft_wrap=True).print(f"removed {named[0].name} from {named[0].folder}")
+    terminal(wraps=False).print(f"removed {named[0].name} from {named[0].folder}")
     return 0
 
 
@@ -166,7 +167,7 @@ def _check(args: argparse.Namespace) -> int:
         devices = [dataclasses.asdict(device) for device in device_memory(library)]
         print(json.dumps(told | {"devices": devices, "memory_kind": kind}))
     else:
-        console = Console(markup=False, highlight=False)
+        console = terminal()
         rows = [*_library_rows(library), ("round trip", f"saved and loaded {kind} state exactly")]
         show_table(console, "engine", rows)
     return 0

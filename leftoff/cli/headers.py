@@ -2,10 +2,9 @@
 
 import argparse
 
-from rich.console import Console
-
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.prewarm import add_server, connected
+from leftoff.cli.terminal import terminal
 from leftoff.units import one_line
 
 
@@ -22,7 +21,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints one line for each move; returns the exit code."""
-    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console = terminal(wraps=False)
     with connected(args) as client:
         if args.forget:
             console.print(f"forgotten: {client.call('DELETE', f'/cache/learned/{args.forget}')['forgotten']}")

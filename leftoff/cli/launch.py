@@ -28,6 +28,7 @@ from leftoff.cli.loading import with_files
 from leftoff.cli.signals import ended_by_signals, handled_by
 from leftoff.cli.stats import CLIENTS, total_of
 from leftoff.cli.talk import server_url
+from leftoff.cli.terminal import terminal
 from leftoff.client import ChatClient, ClientError, UnreachableError, connect
 from leftoff.config import definitions
 from leftoff.errors import LeftoffError
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     program = shutil.which(agent.name)
     if program is None:
         raise LaunchError(f"{agent.title} is not installed, there is no command {agent.name}: {agent.install}")
-    console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console = terminal(wraps=False, stderr=True)
     with ended_by_signals(), ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="leftoff-launch-")))
         server = _Server(args, console)

@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 
 from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.loading import quiet_logs
+from leftoff.cli.terminal import terminal
 from leftoff.config import KV_TYPES
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.choice import Room
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"as_of": catalogue().as_of, "models": [*map(_as_json, found)]}))
         return 0
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = terminal()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("name", "file", "memory", "images"):
         table.add_column(title, no_wrap=True)

@@ -12,6 +12,7 @@ from rich.console import Console
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import server_url
+from leftoff.cli.terminal import terminal
 from leftoff.client import ChatClient, connect
 from leftoff.errors import LeftoffError
 from leftoff.host.header_file import HeaderFile, read_header
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.files and not args.from_last:
         raise SettingError("nothing to prewarm: give a FILE, or --from-last for the headers that clients used last")
     files = [(str(path), read_header(path, "")) for path in args.files]
-    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console = terminal(wraps=False)
     with connected(args) as client:
         for name, file in files:
             _show(console, name, client.call("POST", "/cache/prewarm", _body(file)))

@@ -3,11 +3,10 @@
 import argparse
 from contextlib import closing
 
-from rich.console import Console
-
 from leftoff.cli.extras import importing
 from leftoff.cli.flags import CommandLine, add_settings, positive, settings_from
 from leftoff.cli.loading import logging_to_stderr
+from leftoff.cli.terminal import terminal
 from leftoff.disk.secret import new_secret
 from leftoff.errors import LeftoffError
 from leftoff.server.app import guards
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         raise LeftoffError("leftoff route needs --index redis://HOST, or --replica URL for each replica")
     with importing("cluster", "leftoff route"):
         from leftoff.cluster.app import RouterApp, listed  # noqa: PLC0415
-    console = Console(markup=False, highlight=False)
+    console = terminal()
     key = read_fleet_key(settings.fleet_key)
     raise_handle_limit(settings, _HANDLES_EACH)
 

@@ -26,6 +26,7 @@ from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sa
 from leftoff.cli.loading import hint_at_engine, logging_to_stderr, traced
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
+from leftoff.cli.terminal import terminal
 from leftoff.config import AGENTS, BILLING_LINE, NO_LIMIT, Settings
 from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, lineup: Lineup) -> int:
     settings = lineup.first
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = terminal()
     if settings.supervise:
         return _supervise(console, settings, opens=args.open)
     for line in ignored_lines(args.ignored):

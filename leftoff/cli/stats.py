@@ -7,11 +7,11 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.prewarm import add_server, connected
+from leftoff.cli.terminal import terminal
 from leftoff.host.callers import Sums, show_time
 from leftoff.units import one_line
 
@@ -29,7 +29,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints what was spared; returns the exit code."""
-    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console = terminal(wraps=False)
     with connected(args) as client:
         stats = client.call("GET", CLIENTS)
     if args.json:

@@ -121,6 +121,13 @@ def test_of_a_head_it_says_for_which_model_it_is(capsys: Capture) -> None:
     assert f"--model-draft {path}" in output
 
 
+def test_the_name_of_a_file_is_no_markup_and_no_emoji(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / ":cat: [bold].gguf"
+    path.write_bytes(head_path("llama").read_bytes())
+    assert main(["doctor", str(path)]) == 0
+    assert f"--model-draft {path}" in capsys.readouterr().out
+
+
 def test_a_damaged_head_is_told(capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "head.gguf"
     path.write_bytes(head_path("llama").read_bytes()[:3000])
