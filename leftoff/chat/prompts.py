@@ -75,14 +75,14 @@ class PromptMaker:
     def __init__(self, model: Model, template: str | None = None, *, context_tokens: int | None = None) -> None:
         vocabulary = model.vocabulary
         self._vocabulary = vocabulary
-        self._bos = _name(vocabulary, vocabulary.bos)
+        self._bos = vocabulary.token_text(vocabulary.bos)
         source = template or model.chat_template()
-        self.template = ChatTemplate(source, bos=self._bos, eos=_name(vocabulary, vocabulary.eos))
+        self.template = ChatTemplate(source, bos=self._bos, eos=vocabulary.token_text(vocabulary.eos))
         self.quirks = find_quirks(self.template)
         self.format = find_format(self.template)
         self.call_token = _one_token(vocabulary, self.format.trigger)
         self.shown_tokens = shown_tokens(self.format, vocabulary)
-        self.endings = frozenset(filter(None, (_name(vocabulary, token) for token in vocabulary.end_tokens)))
+        self.endings = frozenset(filter(None, map(vocabulary.token_text, vocabulary.end_tokens)))
         self.tokenizer = SegmentTokenizer(vocabulary, template=self.template.source)
         self.meter = TokenMeter(vocabulary, context_tokens) if context_tokens is not None else None
         self.encoder: PictureEncoder | None = None  # of pictures, where the model can see them
@@ -249,7 +249,3 @@ def _one_token(vocabulary: Vocabulary, marker: str) -> int | None:
         return None
     tokens = vocabulary.tokenize(marker)
     return int(tokens[0]) if tokens.size == 1 else None
-
-
-def _name(vocabulary: Vocabulary, token: int | None) -> str:
-    return vocabulary.piece(token).decode("utf-8", "replace") if token is not None and vocabulary.has_text else ""

@@ -195,9 +195,7 @@ def _size(text: str, segment: Segment) -> int:
 
 
 def _separator_names(vocabulary: Vocabulary) -> list[str]:
-    if not vocabulary.has_text:
-        return []
-    names = {vocabulary.piece(token).decode("utf-8", "replace") for token in vocabulary.separators}
+    names = set(map(vocabulary.token_text, vocabulary.separators))
     return sorted(filter(None, names), key=lambda name: (-len(name), name))
 
 

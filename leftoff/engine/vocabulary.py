@@ -97,6 +97,10 @@ class Vocabulary:
             piece = self._pieces[token] = self._read_piece(token)
         return piece
 
+    def token_text(self, token: int | None) -> str:
+        """The text of one token, with what is no UTF-8 by itself replaced; empty for None, and without a tokenizer."""
+        return "" if token is None or not self.has_text else self.piece(token).decode("utf-8", "replace")
+
     def byte_ends(self, tokens: Sequence[int]) -> npt.NDArray[np.int32]:
         """For each token, the number of bytes up to its end."""
         sizes = np.fromiter(map(len, map(self.piece, tokens)), np.int32, len(tokens))

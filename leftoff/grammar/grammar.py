@@ -156,7 +156,7 @@ def _escape_slashes(pattern: str) -> str:
 
 @lru_cache(4)
 def _control_tokens(vocabulary: Vocabulary) -> dict[str, int]:
-    return {vocabulary.piece(token).decode("utf-8", "replace"): token for token in vocabulary.control_tokens}
+    return {vocabulary.token_text(token): token for token in vocabulary.control_tokens}
 
 
 def _literal_parts(text: str, vocabulary: Vocabulary) -> Iterator[str]:

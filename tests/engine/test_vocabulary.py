@@ -63,6 +63,12 @@ def test_a_piece_may_be_half_a_character(vocabulary: Vocabulary) -> None:
     assert b"".join(pieces).decode() == "🙂"
 
 
+def test_the_text_of_a_token_is_shown_whatever_its_bytes(vocabulary: Vocabulary) -> None:
+    tokens = vocabulary.tokenize("<|im_end|> river🙂").tolist()
+    assert [*map(vocabulary.token_text, tokens)] == ["<|im_end|>", " river", *"\N{REPLACEMENT CHARACTER}" * 4]
+    assert vocabulary.token_text(None) == ""
+
+
 def test_every_byte_is_a_piece(vocabulary: Vocabulary) -> None:
     assert sorted(map(vocabulary.piece, range(256))) == [bytes([byte]) for byte in range(256)]
 

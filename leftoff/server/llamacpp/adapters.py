@@ -48,7 +48,7 @@ def _listed(host: ModelHost) -> list[dict[str, Any]]:
         shown = {"id": number, "path": str(file.path), "scale": scale, "name": each.name}
         shown |= {"model": f"{host.name}:{each.name}", "task_name": file.task, "prompt_prefix": file.prefix}
         if file.invocation:
-            text = "".join(host.model.vocabulary.piece(token).decode("utf-8", "replace") for token in file.invocation)
+            text = "".join(map(host.model.vocabulary.token_text, file.invocation))
             shown |= {"alora_invocation_string": text, "alora_invocation_tokens": file.invocation}
         listed.append(shown)
     return listed

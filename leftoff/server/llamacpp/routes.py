@@ -91,8 +91,8 @@ class Native(Dialect):
         return json_response(
             {
                 "tokenizer_class": "gguf",
-                "bos_token": _text(vocabulary, vocabulary.bos) or None,
-                "eos_token": _text(vocabulary, vocabulary.eos) or None,
+                "bos_token": vocabulary.token_text(vocabulary.bos) or None,
+                "eos_token": vocabulary.token_text(vocabulary.eos) or None,
                 "pad_token": None,
                 "add_bos_token": vocabulary.adds_bos,
                 "add_eos_token": vocabulary.adds_eos,
@@ -128,8 +128,8 @@ class Native(Dialect):
                 "chat_template": host.prompts.template.source,
                 "chat_template_caps": {},
                 "modalities": {"vision": host.prompts.sees_pictures, "audio": False},
-                "bos_token": _text(vocabulary, vocabulary.bos),
-                "eos_token": _text(vocabulary, vocabulary.eos),
+                "bos_token": vocabulary.token_text(vocabulary.bos),
+                "eos_token": vocabulary.token_text(vocabulary.eos),
                 "build_info": f"leftoff-{__version__}",
                 "is_sleeping": host.engine.is_asleep,
             }
@@ -190,7 +190,3 @@ def _with_piece(vocabulary: Vocabulary, token: int) -> dict[str, Any]:
         return {"id": token, "piece": piece.decode()}
     except UnicodeDecodeError:
         return {"id": token, "piece": list(piece)}
-
-
-def _text(vocabulary: Vocabulary, token: int | None) -> str:
-    return "" if token is None else vocabulary.piece(token).decode("utf-8", "replace")

@@ -198,7 +198,7 @@ class TextWriter(_CompletionWriter):
             self._offsets[index] += len(text)
 
         if echo.chances is not None:
-            tell(self.head.vocabulary.piece(echo.first_token).decode("utf-8", "replace"), None, None)
+            tell(self.head.vocabulary.token_text(echo.first_token), None, None)
             pieces = [*echo.chances.pieces, *pieces]
         for token in token_logprobs(pieces, self.head.vocabulary):
             # the likeliest last: of tokens with the same text it is the one that stays

@@ -95,9 +95,9 @@ def token_logprobs(pieces: Sequence[Piece], vocabulary: Vocabulary) -> list[Json
     """
 
     def named(chance: TokenChance) -> Json:
-        piece = vocabulary.piece(chance.token)
-        text = piece.decode("utf-8", "replace")
-        return {"id": chance.token, "token": text, "logprob": chance.logprob, "bytes": list(piece)}
+        token = chance.token
+        text, data = vocabulary.token_text(token), list(vocabulary.piece(token))
+        return {"id": token, "token": text, "logprob": chance.logprob, "bytes": data}
 
     return [
         named(piece.chosen) | {"top_logprobs": [*map(named, piece.top)]} for piece in pieces if piece.chosen is not None
