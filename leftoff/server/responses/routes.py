@@ -31,9 +31,6 @@ _MAX_RESPONSES = 4096
 _MAX_BYTES = 128 * MIB
 
 
-_NOT_FOUND = "previous_response_not_found"
-
-
 @dataclass(frozen=True)
 class Asked:
     """A request as a chat, and where its new items go when it is answered."""
@@ -86,11 +83,11 @@ class Responses(Dialect):
         return json_response({"object": "response.input_tokens", "input_tokens": num_tokens})
 
     async def retrieve(self, request: Request) -> HttpResponse:
-        return json_response(self._stored(request).response)
+        return json_response(self._stored(request, request.path_params["id"]).response)
 
     async def delete(self, request: Request) -> HttpResponse:
-        stored = self._stored(request)
-        response_id = stored.response["id"]
+        response_id = request.path_params["id"]
+        self._stored(request, response_id)
         self._store.delete(tenant_of(request).name, response_id)
         return json_response({"id": response_id, "object": "response", "deleted": True})
 
@@ -112,20 +109,15 @@ class Responses(Dialect):
         functions = functions_of(body)
         return Asked(as_chat(body, whole, functions), functions, new.items, before, messages, conversation)
 
-    def _stored(self, request: Request) -> Stored:
-        """The response that the path names."""
-        response_id = request.path_params["id"]
-        stored = self._store.get(tenant_of(request).name, response_id)
-        if stored is None:
-            raise ApiError(404, _not_stored(response_id), code=_NOT_FOUND)
-        return stored
-
     def _before(self, request: Request, response_id: str) -> Stored:
         """The response that a request goes on from."""
+        return self._stored(request, response_id, param="previous_response_id", way_out=". Send the whole input")
+
+    def _stored(self, request: Request, response_id: str, param: str | None = None, way_out: str = "") -> Stored:
         stored = self._store.get(tenant_of(request).name, response_id)
         if stored is None:
-            message = f"{_not_stored(response_id)}. Send the whole input"
-            raise ApiError(404, message, param="previous_response_id", code=_NOT_FOUND)
+            problem = f"there is no response {response_id!r} here: it was not stored, or is forgotten{way_out}"
+            raise ApiError(404, problem, param=param, code="previous_response_not_found")
         return stored
 
     def _item(self, request: Request, name: str) -> InputItem | None:
@@ -157,10 +149,6 @@ def _input_named() -> Iterator[None]:
     except PromptTooLongError as error:
         error.param = "input"
         raise
-
-
-def _not_stored(response_id: str) -> str:
-    return f"there is no response {response_id!r} here: it was not stored, or is forgotten"
 
 
 def _begun(host: ModelHost, body: ResponsesRequest, asked: Asked) -> Json:
