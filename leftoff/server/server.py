@@ -32,6 +32,8 @@ class GuardedServer(uvicorn.Server):
     It listens as soon as it is made, so that its port is known and early connections are queued.
     """
 
+    _acceptor: Acceptor
+
     def __init__(
         self,
         make_app: Callable[[KnownHosts], ASGIApp],
@@ -46,7 +48,6 @@ class GuardedServer(uvicorn.Server):
         self._index = settings.index
         self._socket = listener or listen(settings.host, settings.port)
         self._max_connections = connection_limit(settings, handles_each)
-        self._acceptors: list[Acceptor] = []
         advertised = [urlsplit(settings.advertise).netloc] if settings.advertise else []
         known = KnownHosts.of(settings.host, self._socket.getsockname()[0], [*settings.allowed_host, *advertised])
         config = uvicorn.Config(
@@ -89,11 +90,10 @@ class GuardedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         await super().startup(sockets=[])  # it would accept by itself
         connections = self.server_state.connections
-        self._acceptors = [Acceptor(self._socket, self._connection, connections, self._max_connections)]
+        self._acceptor = Acceptor(self._socket, self._connection, connections, self._max_connections)
 
     async def on_tick(self, counter: int) -> bool:
-        for acceptor in self._acceptors:
-            acceptor.resume()
+        self._acceptor.resume()
         if counter % _TICKS_PER_SECOND == 0:
             for connection in [*self.server_state.connections]:
                 assert isinstance(connection, Connection)
@@ -101,8 +101,7 @@ class GuardedServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        for acceptor in self._acceptors:
-            acceptor.pause()
+        self._acceptor.pause()
         await super().shutdown([self._socket])
 
     def _connection(self) -> Connection:
