@@ -40,9 +40,8 @@ class EmbeddingRoutes(Dialect):
         ]
 
     async def openai(self, request: Request, body: wire.OpenAiRequest) -> Response:
-        asked = await self._asked(
-            request, body, ("input", body.input), cuts=body.truncate, max_tokens=body.truncate_prompt_tokens
-        )
+        longest = body.truncate_prompt_tokens
+        asked = await self._asked(request, body, "input", body.input, cuts=body.truncate, max_tokens=longest)
         vectors = await asked.unit_vectors(body.dimensions)
         shown = [*map(_base64, vectors)] if body.encoding_format == "base64" else _lists(vectors)
         return json_response(
@@ -58,29 +57,31 @@ class EmbeddingRoutes(Dialect):
         data = body.content if bytes(body.content) else body.input
         if not bytes(data):
             raise missing_field("content")
-        asked = await self._asked(request, body, ("content", data))
+        asked = await self._asked(request, body, "content", data)
         vectors = [_normalised(vector, body.embd_normalize) for vector in await asked.vectors()]
         return json_response([{"index": i, "embedding": [each]} for i, each in enumerate(_lists(vectors))])
 
     async def ollama(self, request: Request, body: wire.OllamaRequest) -> Response:
-        asked = await self._asked(request, body, ("input", body.input), cuts=body.truncate)
+        asked = await self._asked(request, body, "input", body.input, cuts=body.truncate)
         vectors = _lists(await asked.unit_vectors(body.dimensions))
         return json_response({"model": body.model, "embeddings": vectors, "prompt_eval_count": asked.num_tokens})
 
     async def old_ollama(self, request: Request, body: wire.OldOllamaRequest) -> Response:
-        asked = await self._asked(request, body, ("prompt", msgspec.Raw(msgspec.json.encode(body.prompt))), cuts=True)
+        prompt = msgspec.Raw(msgspec.json.encode(body.prompt))
+        asked = await self._asked(request, body, "prompt", prompt, cuts=True)
         return json_response({"embedding": _lists(await asked.vectors())[0]})
 
     async def _asked(
         self,
         request: Request,
         body: wire.TextRequest,
-        named: tuple[str, msgspec.Raw],
+        place: str,
+        data: msgspec.Raw,
         *,
         cuts: bool = False,
         max_tokens: int | None = None,
     ) -> "_Asked":
-        place, data = named
+        """The texts in the field at `place`. What is too long is cut if it `cuts`, or if `max_tokens` are given."""
         host = await self._hosts.embedding(body.model)
         shape = await host.embeddings.shape()
         if shape.ranks:
