@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from leftoff.chat.meter import has_more_values
 from leftoff.picture import KnownFile
-from leftoff.server.http.errors import ApiError, ClientGoneError, bad_field
+from leftoff.server.http.errors import ApiError, ClientGoneError, bad_field, missing_field
 from leftoff.server.http.known_files import KnownFiles
 from leftoff.server.tenant import tenant_of
 
@@ -135,7 +135,7 @@ def _wrong_field(text: str, kind: type[object]) -> ApiError:
     path = found["path"] or ""
     if missing := _MISSING.search(found["problem"]):
         path = f"{path}.{missing['field']}".lstrip(".")
-        return ApiError(400, f"{path}: this field is required", param=path, code="missing_field")
+        return missing_field(path)
     where, choices = path or "the body", _choices_at(kind, path)
     instead = f": must be one of {', '.join(choices)}" if choices else ""
     return ApiError(400, f"{where}: {found['problem']}{instead}", param=path or None, code="invalid_value")
