@@ -39,10 +39,6 @@ class Parser:
         self._steps = self._run(output_format.parse(scanner))
         self.is_over = False  # the one call that was allowed is complete
 
-    @property
-    def num_calls(self) -> int:
-        return self._scanner.num_calls
-
     def push(self, text: str) -> tuple[Part, ...]:
         """Returns the parts that are certain now."""
         if not text or self.is_over:
