@@ -12,10 +12,10 @@ export const told = (origins) =>
     .map((part) => `${count(part.tokens)} ${part.label}`)
     .join(" · ");
 
-/** @param {{origins: Origins, class?: string}} props */
-export function OriginBar({ origins, class: more = "" }) {
+/** @param {{origins: Origins}} props */
+export function OriginBar({ origins }) {
   return html`
-    <span class="bar ${more}" role="img" aria-label=${told(origins)}>
+    <span class="bar" role="img" aria-label=${told(origins)}>
       ${partsOf(origins).map(
         (part) =>
           html`<span class="part ${part.name}" data-tokens=${part.tokens} style=${{ flexGrow: part.tokens }}></span>`,

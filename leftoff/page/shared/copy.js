@@ -2,15 +2,15 @@
 
 import { html, useState } from "./html.js";
 
-/** @param {{text: string | (() => string), rich?: string, label?: string, name?: string}} props `rich` is the same as HTML; `name` says of what, to a screen reader */
-export function CopyButton({ text, rich = "", label = "Copy", name }) {
+/** @param {{text: string, rich?: string, name: string}} props `rich` is the same as HTML; `name` says of what, to a screen reader */
+export function CopyButton({ text, rich = "", name }) {
   const [isDone, setDone] = useState(false);
   const copy = async () => {
-    await copied(typeof text === "string" ? text : text(), rich);
+    await copied(text, rich);
     setDone(true);
     setTimeout(() => setDone(false), 1500);
   };
-  return html`<button type="button" class="small" aria-label=${name} onClick=${copy}>${isDone ? "Copied" : label}</button>`;
+  return html`<button type="button" class="small" aria-label=${name} onClick=${copy}>${isDone ? "Copied" : "Copy"}</button>`;
 }
 
 /**
