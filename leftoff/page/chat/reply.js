@@ -1,6 +1,6 @@
 /** A reply while it is written: asks for it, and puts together what the stream brings. */
 
-import { eventsOf } from "../shared/events.js";
+import { chunksOf } from "../shared/events.js";
 import { ApiError, ask, askJson, problemWith } from "../shared/http.js";
 import { asSent } from "./message.js";
 
@@ -65,10 +65,7 @@ export async function streamed(message, body, onGrown, signal) {
   let requestId = "";
   try {
     const response = await ask("/v1/chat/completions", { body, signal });
-    for await (const event of eventsOf(response)) {
-      if (event.data === "[DONE]") break;
-      const chunk = JSON.parse(event.data);
-      if (chunk.error) throw new ApiError(500, chunk.error.message);
+    for await (const chunk of chunksOf(response)) {
       requestId = chunk.id;
       grow(growing, chunk);
       onGrown(growing);

@@ -2,7 +2,7 @@
  *
  * A cache salt makes a tree of its own. With a new salt nothing is known: that is the cache turned off. */
 
-import { eventsOf } from "../shared/events.js";
+import { chunksOf } from "../shared/events.js";
 import { ask, askJson } from "../shared/http.js";
 import { newId } from "../shared/id.js";
 import { models } from "../shared/models.js";
@@ -88,10 +88,7 @@ async function streamed(body, signal) {
   const began = performance.now();
   const turn = { text: "", ms: 0, report: /** @type {Report | null} */ (null) };
   let id = "";
-  for await (const { data } of eventsOf(await ask("/v1/chat/completions", { body, signal }))) {
-    if (data === "[DONE]") break;
-    const chunk = JSON.parse(data);
-    if (chunk.error) throw new Error(chunk.error.message);
+  for await (const chunk of chunksOf(await ask("/v1/chat/completions", { body, signal }))) {
     id = chunk.id;
     turn.ms ||= performance.now() - began; // its first chunk comes with the first token
     turn.text += chunk.choices[0]?.delta.content ?? "";

@@ -25,6 +25,20 @@ export async function* eventsOf(response) {
 }
 
 /**
+ * The chunks of a streamed chat completion, up to its end. Throws what the server says went wrong.
+ * @param {Response} response
+ * @returns {AsyncGenerator<any>}
+ */
+export async function* chunksOf(response) {
+  for await (const { data } of eventsOf(response)) {
+    if (data === "[DONE]") return;
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw new Error(chunk.error.message);
+    yield chunk;
+  }
+}
+
+/**
  * @param {string} block a comment, which keeps a silent connection open, has no data
  * @returns {ServerEvent}
  */
