@@ -83,7 +83,7 @@ class Hosts:
         self._seen = dict.fromkeys([*self._named, *self._found])
 
     async def of(self, model: str | None = None) -> ModelHost:
-        """The host of the model that a request names. Not to be kept."""
+        """The host of the model that a request names. It is asked for anew by each request: models come and go."""
         late = self.named(model)
         host = late.ready
         return host if host is not None else await asyncio.wrap_future(late.ask())
@@ -126,7 +126,7 @@ class Hosts:
         return asked
 
     def listed(self, fresh_s: float = 0.0) -> list[LateHost]:
-        """All models that there are now, or were so many seconds ago, whether or not they are open."""
+        """All models, open or not. Those that come and go are looked for if the last look is older than `fresh_s`."""
         now = time.monotonic()
         if self._find is not None and now - self._found_at >= fresh_s:
             self._found, self._found_at = [*self._find()], now

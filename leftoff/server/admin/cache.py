@@ -224,7 +224,10 @@ def _entry(point: PointCopy) -> dict[str, Any]:
 
 
 def slot_view(sequence: EngineSequence, tenant: Tenant, *, with_age: bool = True) -> SlotView:
-    """A sequence as a tenant sees it. Called on the engine's thread. An age changes with every look."""
+    """A sequence as a tenant sees it. Called on the engine's thread.
+
+    `with_age` adds for how long it was not used, which is another time in every answer.
+    """
     view = SlotView(sequence.seq, sequence.is_busy)
     if tenant.is_alone or tenant.sees(sequence.namespace):
         view.tokens, view.is_saved, view.namespace = sequence.length, sequence.is_saved, sequence.namespace

@@ -51,7 +51,7 @@ class _Feed(Response):
     def __init__(self, hosts: Hosts, only: str | None, tenant: Tenant) -> None:
         super().__init__()
         self._hosts = hosts
-        self._only = only  # this model
+        self._only = only  # the model that is asked for; None: all
         self._log = hosts.log
         self._tenant = tenant
         self._states: dict[str, Answer] = {}  # as last seen: while a model is being loaded, it shows nothing

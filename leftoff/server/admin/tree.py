@@ -54,7 +54,7 @@ class MergedNodeView(Struct):
     store_tokens: int
     store_bytes: int
     points: list[PointView]
-    lead: str  # how the line goes, in the nodes before, that its text ends
+    lead: str  # the end of the nodes before, from the beginning of the line that its text goes on with
     text: str
     is_found: bool
 
@@ -190,7 +190,10 @@ def _view(copied: TreeCopy, wanted: str, text: TextOf) -> TreeView:
 
 
 def _ends_in(node: Merged, wanted: str, max_tokens: int, text: TextOf) -> bool:
-    """Whether a text ends in a node: it may begin in the nodes before. Of its tokens, the first few are read."""
+    """Whether the wanted text occurs and ends in a node; it may begin in the nodes before.
+
+    No more than `max_tokens` of the node are looked at.
+    """
     before = node.before(len(wanted.encode()))  # a token is a byte at least
     own = np.frombuffer(node.key, np.int32)[:max_tokens]
     num_known = len(text(before).lower().rstrip(_CUT_CHARACTER))

@@ -76,7 +76,7 @@ class TextReader:
 
     @cached_property
     def _parts(self) -> list[tuple[str, bool]]:
-        """The template's own control tokens, and what is between them: there a control token is a text as any other."""
+        """The template in parts, and whether each is one of its control tokens. In the others, names are only text."""
         names = set(map(self.vocabulary.token_text, self.vocabulary.control_tokens))
         written = sorted((name for name in names if name and name in self.template), key=len, reverse=True)
         parts = re.split(f"({'|'.join(map(re.escape, written))})", self.template) if written else [self.template]

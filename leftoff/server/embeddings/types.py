@@ -18,7 +18,10 @@ class TextRequest(Struct, kw_only=True):
 
 
 class OpenAiRequest(TextRequest, kw_only=True):
-    """The body of /v1/embeddings. To cut what is too long, clients of vLLM say how long, and those of Jina that."""
+    """The body of /v1/embeddings.
+
+    To have long texts cut, clients of vLLM send `truncate_prompt_tokens`, and clients of Jina `truncate`.
+    """
 
     input: Raw
     encoding_format: Literal["float", "base64"] | None = None  # numbers

@@ -45,10 +45,10 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
 
 
 async def decoded(request: Request, data: bytes, kind: type[Body]) -> Body:
-    """The body of a request that is there.
+    """Decodes a body of which all bytes have come.
 
-    Of a type with `picture_texts`, which gives all texts that are taken for pictures and for nothing else, a picture
-    that was sent before has a name of `known_files_of`.
+    If its type has `picture_texts`, which yields the texts that are read as pictures and as nothing else, a picture
+    that this client has sent before is not decoded again: in its place stands one of the names of `known_files_of`.
     """
     request.state.num_bytes = len(data)
     body = await _with_names(request, data, kind) if hasattr(kind, "picture_texts") else None

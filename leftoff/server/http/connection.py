@@ -27,8 +27,10 @@ logger = logging.getLogger(__name__)
 # How long an idle connection is kept. Clients open a new one easily, and SDKs keep none for longer.
 IDLE_SECONDS = 5
 
-ENDS_WITH_SERVER = "ends_with_server"  # in that state too: a stream without an end, which no stop waits for
-NUM_UNREAD = "num_unread"  # in the state of the ASGI scope: a function for the bytes that the client has not read
+# In the state of the ASGI scope: a function for the number of bytes that the client has not read yet, and a mark of
+# streams without an end, which a server that stops does not wait for.
+NUM_UNREAD = "num_unread"
+ENDS_WITH_SERVER = "ends_with_server"
 
 # A stream that is not read is buffered up to this, some four thousand tokens of a chat, and then cancelled.
 _UNREAD_BYTES = MIB

@@ -1,8 +1,8 @@
 """Pictures that a client has sent before, found in a request's body while that is still bytes.
 
-Clients send a conversation whole, with every picture that was ever in it. Most of what an old one would cost is not to
-know it again, but to make a Python string of its base64 and bytes of that: memory that was never touched. So the text
-between its quotes is hashed where it lies, and the body is decoded with a short name in its place.
+Clients send a conversation whole, with every picture that was ever in it. To decode an old picture only to see that it
+is known would take most of the time: a Python string is made of its base64, and bytes of that. So the text between its
+quotes is hashed where it lies, and the body is decoded with a short name in its place.
 
     body      {"messages": [ ··· {"url": "data:image/png;base64,iVBORw0KGgo ··· a megabyte ··· "} ··· ]}
     decoded   {"messages": [ ··· {"url": "known:5b1f···:9ac0···:0"} ··· ]}
@@ -74,9 +74,10 @@ class KnownFiles:
         return NamedFiles(b"".join([*parts, data[done:]]) if files else data, files)
 
     def _known_at(self, owner: str, data: bytes, start: int) -> KnownFile | None:
-        """The text that begins here. To look for its end would read it once more: one that is known has a known length.
+        """The known text that begins at `start`; None if there is none.
 
-        One with a quote inside is not known, so the hash tells that the end is the right one.
+        Its end is not searched for, which would read it once more: each known length is tried. No known text has a
+        quote inside, so the hash tells that the end is the right one.
         """
         if not _OPENED.match(data, max(0, start - 2)):
             return None

@@ -10,7 +10,7 @@ _SECONDS = 5.0  # until there is room for one more: at most 17,000 a day
 
 @dataclass
 class _Room:
-    """Lines that may still be written, when that was, and how many were left out since the last one."""
+    """How many lines may still be written as of `at`, and how many were left out since the last one."""
 
     lines: float
     at: float

@@ -109,7 +109,7 @@ class Native(Dialect):
         return json_response({"prompt": text})
 
     async def props(self, request: Request) -> Response:
-        """Of the first model, or of one that the query names, as llama-server's router has it."""
+        """Describes the first model, or the one that the query names, as llama-server's router does."""
         host = await self._hosts.of(request.query_params.get("model"))
         vocabulary = host.model.vocabulary
         settings = {

@@ -76,7 +76,10 @@ class End:
 
     @property
     def failure(self) -> Exception | None:
-        """The reason why the client gets no whole reply. Where it did not leave itself, its host was closed."""
+        """The error to tell the client; None if the reply is whole.
+
+        A cancelled reply whose client is still there has lost its host.
+        """
         is_cancelled = self.error is None and self.finish is Finish.CANCELLED
         return HostClosedError("its host was closed") if is_cancelled else self.error
 
@@ -117,7 +120,7 @@ class ReplyStream:
     """
 
     end: End
-    said = ParsedReply()  # once it has ended, and so is the text
+    said = ParsedReply()  # what it says, and its text: both are empty before it has ended
     text = ""
     _reading: ReadingLog
 

@@ -22,7 +22,7 @@ _MAX_REDIRECTS = 3
 _KEPT_BYTES = 64 << 20
 _KEPT_SECONDS = 600  # a conversation names its pictures with every turn
 _AT_ONCE = 8
-# Addresses that others lie behind: of IPv4, or in a network of its own.
+# Addresses that lead on to others: to any of IPv4, or into the network of their gateway.
 _TUNNELS = [*map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"))]
 
 

@@ -76,7 +76,7 @@ class CallGrammar:
         self._vocabulary = vocabulary
 
     def calls(self, most: int, written: str = "") -> Grammar:
-        """One to `most` calls, and nothing else; without `written`, the text that the first of them begins with."""
+        """One to `most` calls, and nothing else. `written` is the beginning of the first that the reply has already."""
         syntax = self._syntax
         any_call = self._call()
         call = Grammar("call", (f"call: {any_call.expression}", *any_call.rules), any_call.num_fixed)

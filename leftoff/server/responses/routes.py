@@ -143,7 +143,7 @@ class Responses(Dialect):
 
 @contextmanager
 def _input_named() -> Iterator[None]:
-    """An error for a prompt that is too long names the field of chats."""
+    """Has the error for a prompt that is too long name the field of responses instead of that of chats."""
     try:
         yield
     except PromptTooLongError as error:
