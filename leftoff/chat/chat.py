@@ -21,7 +21,7 @@ _ANY_WORDS = "Go on."
 # Characters of a conversation, tools included. It may be longer than a prompt that fits: templates drop old reasoning,
 # and rules and the window drop messages.
 _ALWAYS_TAKEN = 4 << 20
-_TIMES = 8  # what the context may hold
+_TIMES = 8  # as many as the context may hold
 _TOO_LARGE = "so long a conversation is not even looked at; drop its oldest messages"
 
 

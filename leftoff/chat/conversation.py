@@ -34,7 +34,10 @@ class Conversation:
 
     @classmethod
     def with_files(cls, messages: Sequence[MessageDict], pictures: Pictures | None) -> "Conversation":
-        """Of messages with pictures by their paths, `{"type": "image", "path": …}`. None: the model sees none."""
+        """A conversation whose messages name pictures by their paths, as `{"type": "image", "path": …}`.
+
+        `pictures` takes them; it is None for a model that sees none, which raises `PictureError` if there is one.
+        """
         taken: dict[str, Picture] = {}
         plain = [_with_markers(message, pictures, taken) for message in messages]
         return cls(plain, pictures=taken)

@@ -29,7 +29,7 @@ class LastTurn:
     made: MadePrompt
 
     def as_before(self, conversation: Conversation) -> Conversation:
-        """With the very objects of this turn for all messages and tools that are equal to them."""
+        """A conversation with this turn's own objects in place of equal messages and tools: they compare at once."""
         known, now = self.conversation, conversation.messages
         same = [old if old == new else new for old, new in zip(known.messages, now, strict=False)]
         tools = known.tools if known.tools == conversation.tools else conversation.tools

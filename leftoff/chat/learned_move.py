@@ -50,7 +50,7 @@ class Stretch(Struct):
         return slice(start, end) if found >= 0 and start <= end <= start + _MAX_CHARACTERS else None
 
     def saw(self, value: str) -> bool:
-        """Whether it is not the same as last time. `value` is a hash."""
+        """Takes note of the hash of what stood there; returns whether it differs from last time."""
         if self.values[-1:] == [value]:
             return False
         is_known = value in self.values
@@ -61,7 +61,10 @@ class Stretch(Struct):
 
     @property
     def takes_turns(self) -> bool:
-        """Between few values, as where two agents share all but a line: each has a header, which does not change."""
+        """Whether a few values come again and again, as where two agents share all of a header but one line.
+
+        The header of each agent does not change, so there is nothing to gain by moving the line.
+        """
         return self.num_values <= _FEW_VALUES and self.num_returns >= max(_MIN_RETURNS, self.num_values)
 
     def overlaps(self, other: "Stretch") -> bool:
@@ -94,7 +97,7 @@ class LearnedMove(Struct):
         return parted if parted is not None and hash_of(*parted.rest) == self.rest else None
 
     def saw(self, values: Texts) -> bool:
-        """Notes what a conversation begins with; whether that is news."""
+        """Takes note of the values that a conversation begins with; returns whether any differs from last time."""
         pairs = zip(self.stretches, values, strict=True)
         news = [stretch.saw(hash_of(value)) for stretch, value in pairs if value.strip()]
         if any(news):
@@ -103,12 +106,12 @@ class LearnedMove(Struct):
 
 
 def hash_of(*texts: str) -> str:
-    """Of one text or several, by which they are known again."""
+    """A hash by which a text, or several in this order, are recognised."""
     return blake3(msgpack.encode(texts)).hexdigest()[:32]
 
 
 def find_move(namespace: str, old: Texts, new: Texts, tool_characters: int) -> LearnedMove | None:
-    """The move that makes one of two headers; None if they differ in too much, or if it is not worth it."""
+    """The move after which two headers are the same; None if they differ in too many places, or if it spares little."""
     stretches: list[Stretch] = []
     for index, (was, now) in enumerate(zip(old, new, strict=True)):
         found = _stretches(index, was, now) if was != now else []
@@ -179,7 +182,7 @@ class _Gap(NamedTuple):
 
 
 def _gaps(old: Sequence[str], new: Sequence[str]) -> Iterator[_Gap]:
-    """From where two lists of lines differ to the next line that each of them has once."""
+    """The places where two lists of lines differ: each ends at the next line that occurs once in both lists."""
     once_old, once_new = _once(old), _once(new)
     at, to = 0, 0
     while True:
@@ -202,7 +205,7 @@ def _once(lines: Sequence[str]) -> dict[str, int]:
 
 
 def _joined(gaps: Iterator[_Gap], new: Sequence[str]) -> list[_Gap]:
-    """Joins gaps of one list, such as a log: one line came at its top, and another went at its end."""
+    """Joins gaps that lie in one list, such as a log that got a line at its top and lost another at its end."""
     joined: list[_Gap] = []
     for gap in gaps:
         last = joined[-1] if joined else gap

@@ -151,7 +151,7 @@ class Learner:
         return match
 
     def _is_right(self, match: _Match) -> bool:
-        """Whether a move holds, after what a conversation begins with."""
+        """Whether a move still holds, now that another conversation begins with these values. If not, it is removed."""
         move = match.move
         if move.saw(match.parted.values):
             self._keep(move)
@@ -183,7 +183,7 @@ class Learner:
         return match
 
     def _match(self, header: _Header, name: str | None = None) -> _Match | None:
-        """The move of this name rather than another, and of others the one that moves most."""
+        """A move that fits the header: the one of this name, or else the one that moves most."""
         own = [move for move in self._of(header.namespace) if move.namespace == header.namespace]
         own.sort(key=lambda move: (move.name != name, -len(move.stretches)))
         parts = ((move, move.part(header.texts)) for move in own if move.rest)
@@ -204,7 +204,7 @@ class Learner:
         return None
 
     def _others(self, header: _Header, tools: bytes) -> list[Texts]:
-        """Other headers of the same client, if this one is new."""
+        """Earlier headers of the same client; none if this header is among them. It is remembered."""
         client = blake3(msgpack.encode((header.namespace, len(header.texts), tools))).digest()
         samples = self._samples.get(client)
         known = samples.headers if samples is not None else ()

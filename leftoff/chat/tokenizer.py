@@ -186,7 +186,7 @@ def _is_picture(part: KnownTokens) -> bool:
 
 
 def _ends(start: int, lengths: Iterable[int]) -> list[int]:
-    """Where each of some things ends that lie one behind the other."""
+    """The end of each of several things that lie one behind the other."""
     return [*accumulate(lengths, initial=start)][1:]
 
 

@@ -121,9 +121,9 @@ class VerbatimReplies:
         return _edited(rendered, edits)
 
     def _edit(self, rendered: Rendered, span: TextSpan, before: int, opening: str, known: _Known) -> _Edit | None:
-        """The reply lies between the generation prompt and an end token. None if nothing of it is the model's.
+        """The edit that puts the model's own tokens into the place of a reply; None if nothing of it is the model's.
 
-        `before` is where the message before it begins.
+        The reply lies between the generation prompt and an end token. `before` is where the message before it begins.
         """
         start = rendered.text.rfind(opening, before, span.start) + len(opening)
         endings = (rendered.text.find(ending, start, span.end) for ending in self._prompts.endings)
@@ -166,7 +166,7 @@ def written_tokens(prompts: PromptMaker, tokens: Sequence[int], text: str) -> tu
 
 
 def _closest(candidates: Sequence[Written], said: ParsedReply) -> _Known:
-    """The reply that says the same as is `shown`, or else the one that begins alike for longest."""
+    """The candidate that says the same as `said`, or else the one that begins alike for longest."""
     same = next((written for written in candidates if written.shown == said), None)
     if same is not None:
         return _Known(same, is_whole=True)

@@ -97,7 +97,7 @@ class Lanes:
         return await _awaited(*self._submit_text(function, num_bytes))
 
     async def decode(self, function: Callable[[], Result]) -> Result:
-        """The same on a thread for pictures."""
+        """Calls a function on a thread for pictures. Cancelled with the task that awaits it."""
         return await _awaited(*self._submit(self._pictures, TextWork(pauses=True), function))
 
     def later(self, function: Callable[[], None], num_bytes: int) -> None:

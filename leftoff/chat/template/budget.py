@@ -18,8 +18,8 @@ from leftoff.chat.work import checkpoint
 
 _TICKS_PER_CHECK = 32
 _CHARACTERS_PER_CHECK = 1 << 20  # making much text takes time without ticks
-_CONTAINER = 56  # an empty container takes the memory of so many characters
-REFERENCE = 8  # and so does a reference in one
+_CONTAINER = 56  # characters that take as much memory as an empty container
+REFERENCE = 8  # characters that take as much memory as a reference in a container
 _MAX_DEPTH = 200  # of lists in lists: Python's own recursion ends soon after
 _MAX_INTEGER = 1 << 64
 _CONTAINERS: Any = (list, tuple, dict, *map(type, ({}.keys(), {}.values(), {}.items())))
