@@ -62,7 +62,7 @@ def excerpts(usage: ModelUsage, branches: Sequence[Branch]) -> Mapping[str, str]
 
 
 def _forks(content: Mapping[str, bytes]) -> dict[str, int]:
-    """Where each path leaves the one that it has most in common with: in their order, that is one beside it."""
+    """For each path, the position where it leaves the one that it shares most with: sorted, that is a neighbour."""
     forks = dict.fromkeys(content, 0)
     for one, other in pairwise(sorted(content, key=content.__getitem__)):
         shared = common_prefix(as_tokens(content[one]), as_tokens(content[other]))

@@ -112,7 +112,10 @@ class _Reader:
         return SettingError(f"{self._path}: {table}{key} = {value!r}: {problem}")
 
     def _placed(self, setting: Definition, value: Any) -> Any:  # noqa: ANN401
-        """Paths are those from the folder of the file. A model that is no file there may be one of the hub."""
+        """The value of a setting, of which paths are taken from the folder of the file.
+
+        A model that is no file there is left as it is: it may be one of the hub.
+        """
         if isinstance(value, tuple):
             return tuple(self._placed(setting, each) for each in value)
         if not value or setting.metavar not in ("FILE", "DIR", "MODEL"):

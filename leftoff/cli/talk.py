@@ -161,7 +161,7 @@ class RemoteModel:
 
 
 def _with_data(message: MessageDict) -> MessageDict:
-    """With its pictures, which are named by their paths, as a server wants them."""
+    """The message with its pictures as data URLs, in place of the paths that name them."""
     content = message["content"]
     return message if isinstance(content, str) else {**message, "content": [*map(_part_with_data, content)]}
 

@@ -33,7 +33,9 @@ from leftoff.server.hosts import listed_names, meant, untagged
 
 _MAX_SENT_KEYS = 20_000  # remembered of a replica that has not told yet that it holds them
 _MAX_UNTOLD = 1000  # requests whose end is remembered, of a replica that has not told of it
-_OBSERVATIONS = 3  # so many later, what a replica tells is of after a moment: one or two may have been on their way
+# A heartbeat with so many more observations than there were at a moment tells of after that moment for sure: one or two
+# of them may have been on their way.
+_OBSERVATIONS = 3
 _REST_S = 2.0  # how long a replica that refused a connection is left alone
 
 
@@ -85,7 +87,7 @@ class ReplicaView:
 
     @property
     def is_in_index(self) -> bool:
-        """It has a heartbeat. Of others only the URL is known, with which their id begins."""
+        """Whether it has a heartbeat in the index. Of another only the URL is known, with which its id begins."""
         return not self.told.id.startswith(self.told.url)
 
     @property
@@ -94,7 +96,7 @@ class ReplicaView:
 
     @property
     def is_there(self) -> bool:
-        """It wants requests, and its heartbeat has not stopped; it may rest after a failure."""
+        """Whether it wants requests, and its heartbeat has not stopped. It may still be left alone after a failure."""
         return self.told.state is ReplicaState.READY and not self.gone.is_set()
 
     @property
@@ -128,7 +130,7 @@ class ReplicaView:
 
     @property
     def is_waking(self) -> bool:
-        """It sleeps by its last heartbeat, but a request is on its way."""
+        """Whether a request is on its way to a model that was asleep at its last heartbeat."""
         return not self.told.readiness.is_awake and bool(self.flights)
 
     def wake_ms(self, siblings: Iterable["ReplicaView"]) -> float:
@@ -192,7 +194,7 @@ class ReplicaView:
             self.num_known = self.told.num_observed
 
     def _was_observed(self, before: int) -> bool:
-        """Its load is of after a moment, if `before` was its last observation then."""
+        """Whether its load tells of after the moment at which `before` was its last observation."""
         return self.told.num_observed >= before + _OBSERVATIONS
 
     # --- requests
@@ -209,14 +211,14 @@ class ReplicaView:
         return estimate(known.length, local + more, self.costs, self.queue_ms, wake_ms)
 
     def _on_the_way(self, chain: Chain, known: Known) -> list[FoundPoint]:
-        """The prefix that a request of late shares with this chain: it is prefilled before this request starts."""
+        """The longest prefix of the chain that an earlier request has it prefill before this one starts."""
         for index in range(len(chain.keys) - 1, -1, -1):
             if self.reading[chain.keys[index]] or self._was_sent(chain.keys[index]):
                 return [FoundPoint(min(known.positions[index], known.length - 1))]
         return []
 
     def _was_sent(self, key: bytes) -> bool:
-        """It has read this for a request, and has not told since whether it holds it."""
+        """Whether it has read this key for a request, and has not told since whether it keeps that."""
         before = self.sent.peek(key)
         return before is not None and (self.number is None or self.num_known < before + _OBSERVATIONS)
 
@@ -283,7 +285,7 @@ class Fleet:
         return gone
 
     def saw_model(self, name: str) -> None:
-        """A replica has this model, or had it lately."""
+        """Takes note that a replica has a model of this name, or had one lately."""
         if name:
             self._models.put(untagged(name), self.clock())
 

@@ -111,7 +111,10 @@ class IndexFollower:
         await asyncio.sleep(self._beat_s)
 
     def _read_without_gap(self) -> float:
-        """Since when. An index that was away has let heartbeats expire: replicas get their time to send new ones."""
+        """Reads the clock; returns since when heartbeats have been read without a gap.
+
+        An index that was away has let heartbeats expire: replicas get their time to send new ones.
+        """
         before, self._read_at = self._read_at, self._fleet.clock()
         if self._read_at - before > _GAP_S:
             self._read_since = self._read_at

@@ -138,7 +138,7 @@ class FleetMember:
         return Pruned(cleared.num_blobs, cleared.nbytes, left_bytes=0)
 
     def _is_about(self, model: Path) -> Callable[[About], bool]:
-        """By its content; if its file is gone, by its name."""
+        """Tells whether a group is about a model: by the content of its file, or by its name if the file is gone."""
         key_id = self._key.id if self._key is not None else ""
         try:
             told = model_label(model, file_fingerprint(model)).removeprefix(model.stem)

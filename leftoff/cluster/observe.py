@@ -80,7 +80,7 @@ def _load(scheduler: Scheduler) -> Load:
 
 
 def _tier_costs(cache: Cache) -> tuple[TierCosts, TierCosts]:
-    """Of the disk, and of the store."""
+    """The costs of fetching from the disk and from the store; the usual ones where there is none."""
     store = next((tier for tier in cache.tiers.lower if tier.is_shared), None)
     pairs = ((cache.disk, DISK_COSTS), (store, STORE_COSTS))
     disk_costs, store_costs = (tier.blobs.costs if tier is not None else usual for tier, usual in pairs)

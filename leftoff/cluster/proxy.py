@@ -101,7 +101,7 @@ class Proxy:
         await answer(request.scope, request.receive, send)
 
     async def refusal(self, request: Request) -> Response | None:
-        """The answer to a request for what the router knows, if its key is not one of the replicas'."""
+        """A replica's answer to a request for one of the router's own routes if its key is unknown; else None."""
         headers = {name: value for name in _KEY_HEADERS if (value := request.headers.get(name))}
         for view in self._router.fleet.candidates(""):
             if (answer := await self._get(view, "/v1/models", headers)) is not None:

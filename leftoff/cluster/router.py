@@ -179,7 +179,7 @@ class Router:
 
 
 def _of_server(one: ReplicaView | None, views: Sequence[ReplicaView]) -> list[ReplicaView]:
-    """The replicas of the same server; none without a replica."""
+    """Those of `views` that are on the server of `one`; none if that is None."""
     return [view for view in views if one is not None and view.told.url == one.told.url]
 
 
