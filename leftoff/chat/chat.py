@@ -32,9 +32,9 @@ class ChatPrompt:
     conversation: Conversation  # as the client sent it
     prompt: Prompt
     key: bytes  # under which a reply to it is remembered
-    moved: tuple[str, ...] = ()  # the texts that stand before its first user message: those that it began with
-    notes: tuple[Note, ...] = ()
-    shown: Sequence[MessageDict] = ()  # its messages after the rules
+    moved: tuple[str, ...]  # the texts that stand before its first user message: those that it began with
+    notes: tuple[Note, ...]
+    shown: Sequence[MessageDict]  # its messages after the rules
 
     @property
     def header(self) -> Sequence[MessageDict]:

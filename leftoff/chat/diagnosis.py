@@ -56,7 +56,7 @@ _STATE = re.compile(
 _TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)>")
 
 
-def explain_difference(before: str, after: str, in_header: bool, shared: str = "") -> Difference:
+def explain_difference(before: str, after: str, in_header: bool, shared: str) -> Difference:
     """Why the cached text `before` became `after`; `shared` is the end of their common prefix."""
     if in_header:
         return "volatile header" if suggest(before, after, shared) else "edited"

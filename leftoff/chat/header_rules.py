@@ -67,7 +67,7 @@ class Applied(NamedTuple):
 class _Rule:
     flag: str
     pattern: re.Pattern[str]
-    follows: bool = False
+    follows: bool
 
     def __str__(self) -> str:
         return f"{self.flag} '{self.pattern.pattern}'"
@@ -156,7 +156,7 @@ class _Changes:
 
     memory_key: str
     moved: dict[_Rule, list[str]]
-    num_late: int = 0  # messages that have joined the header
+    num_late: int  # messages that have joined the header
     notes: list[Note] = field(default_factory=list)
     followed: dict[_Rule, str] = field(default_factory=dict)
     end: float = field(default_factory=lambda: time.thread_time() + _SECONDS)

@@ -55,9 +55,9 @@ class VerbatimReplies:
         prompts: PromptMaker,
         conversation: Conversation,
         remembered: RememberedReplies | None,
-        last: Transcript | None = None,
+        last: Transcript | None,
     ) -> None:
-        """`last` is the transcript of an earlier turn."""
+        """`last` is the transcript of an earlier turn, if there was one."""
         self.transcript = Transcript.of(conversation.messages, conversation.namespace, last)
         self.key = self.transcript.keys[-1]
         self.notes: tuple[Note, ...] = ()

@@ -83,7 +83,7 @@ def describe(library: Library, model: ModelReport) -> Report:
     return Report(__version__, _describe_library(library), _describe_machine(), model)
 
 
-def describe_model(engine: LlamaEngine, progress: Progress | None = None) -> ModelReport:
+def describe_model(engine: LlamaEngine, progress: Progress) -> ModelReport:
     """Describes a loaded model and measures its speed."""
     model, memory = engine.model, engine.memory
     has_snapshots = memory.kind.has_snapshots

@@ -31,11 +31,11 @@ class InterruptedDownloadError(DownloadError):
 
 @dataclass(frozen=True)
 class Expected:
-    """A file as it must arrive. Without a hash only its size is checked."""
+    """A file as it must arrive. Where `sha256` is empty, only its size is checked."""
 
     name: str
     nbytes: int
-    sha256: str = ""
+    sha256: str
 
 
 def http_client() -> httpx.Client:

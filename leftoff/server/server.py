@@ -149,15 +149,14 @@ def url_of(host: str, port: int) -> str:
 def run(
     hosts: Hosts,
     settings: Settings,
-    on_ready: Callable[[str], None] | None = None,
+    on_ready: Callable[[str], None],
     listener: socket.socket | None = None,
 ) -> None:
-    """Serves until a signal comes. `on_ready` gets the URL once the server listens."""
+    """Serves until a signal comes. `on_ready` gets the URL once the server listens, on `listener` if there is one."""
     raise_handle_limit(settings)
     with closing(Server(hosts, settings, listener)) as server:
         hosts.announce(server.public_url)
-        if on_ready:
-            on_ready(server.url)
+        on_ready(server.url)
         server.run()
 
 

@@ -14,7 +14,7 @@ class OfferedTools:
     Some formats write the string "3" and the number 3 alike: only the tool's schema tells which it is.
     """
 
-    def __init__(self, tools: Iterable[ToolDict] = ()) -> None:
+    def __init__(self, tools: Iterable[ToolDict]) -> None:
         self._parameters = {str(function_of(tool).get("name")): _properties(tool) for tool in tools}
         self.names = frozenset(self._parameters)
 

@@ -323,7 +323,7 @@ class Acceptor:
             )
 
 
-def connection_limit(settings: Settings, handles_each: int = 1) -> int:
+def connection_limit(settings: Settings, handles_each: int) -> int:
     """Room for all requests that run or wait, and some more; less if file handles are short."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _wanted(settings)

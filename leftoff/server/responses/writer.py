@@ -45,7 +45,7 @@ class ResponseWriter(Writer):
 
     begun: Json
     keep: Keep
-    functions: Mapping[str, Function] = field(default_factory=dict)
+    functions: Mapping[str, Function]
     framing = STREAM
     shows_progress = True
     _blocks: Blocks = field(default_factory=Blocks)
