@@ -14,12 +14,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from leftoff.cluster.fleet import Fleet, ReplicaView
+from leftoff.cluster.fleet import Fleet
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.meters import Meters
 from leftoff.cluster.overview import overview
 from leftoff.cluster.proxy import SHAPES, Proxy
 from leftoff.cluster.replica import Replica
+from leftoff.cluster.replica_view import ReplicaView
 from leftoff.cluster.router import Router
 from leftoff.host.fleet import ModelState, Place
 from leftoff.host.request_log import RequestLog

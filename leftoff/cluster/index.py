@@ -12,8 +12,9 @@ from typing import Any
 
 from msgspec import MsgspecError
 
-from leftoff.cluster.fleet import Fleet, ReplicaView
+from leftoff.cluster.fleet import Fleet
 from leftoff.cluster.replica import Heartbeats, decode_delta, decode_held, models
+from leftoff.cluster.replica_view import ReplicaView
 from leftoff.setting import is_loopback
 from leftoff.store.fleet_key import FleetKey
 from leftoff.store.index import INDEX_PROBLEMS, connect

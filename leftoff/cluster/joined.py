@@ -21,7 +21,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from leftoff.cluster.fleet import ReplicaView
+from leftoff.cluster.replica_view import ReplicaView
 
 _ASK_S = 10.0
 _DELETE_S = 90.0  # a server waits for its disk and the store

@@ -6,7 +6,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from leftoff.cluster.fleet import Fleet, ReplicaView
+from leftoff.cluster.fleet import Fleet
+from leftoff.cluster.replica_view import ReplicaView
 from leftoff.cluster.router import ReplicaChoice
 
 _DECISION_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05)

@@ -19,9 +19,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from leftoff.cluster.chain import REPLICA, Chain, read_chain
-from leftoff.cluster.fleet import ReplicaView, UnknownModelError
+from leftoff.cluster.fleet import UnknownModelError
 from leftoff.cluster.joined import is_joined, join_all
 from leftoff.cluster.meters import Meters
+from leftoff.cluster.replica_view import ReplicaView
 from leftoff.cluster.router import AllFullError, NoReplicaError, OwnerGoneError, ReplicaChoice, Router
 from leftoff.errors import LeftoffError
 from leftoff.server.anthropic.writer import error_body as anthropic_error

@@ -10,9 +10,10 @@ from types import MappingProxyType
 
 from leftoff.cache.tiers import PAGE_TOKENS
 from leftoff.cluster.chain import Chain
-from leftoff.cluster.fleet import Fleet, ReplicaView
+from leftoff.cluster.fleet import Fleet
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.memory import Known, PromptMemory
+from leftoff.cluster.replica_view import ReplicaView
 from leftoff.cluster.score import Estimate, FoundPoint
 from leftoff.errors import LeftoffError
 from leftoff.lru import LruCache

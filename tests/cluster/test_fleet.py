@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from leftoff.cluster.chain import Chain, read_chain
-from leftoff.cluster.fleet import Fleet, ReplicaView, UnknownModelError
+from leftoff.cluster.fleet import Fleet, UnknownModelError
 from leftoff.cluster.memory import Known, Place
 from leftoff.cluster.replica import EXPIRY_S, MODEL_S, Delta, Held, Load, Rates, Replica, ReplicaState
+from leftoff.cluster.replica_view import ReplicaView
 from leftoff.cluster.score import FoundPoint
 from leftoff.scheduler.gate import Readiness
 

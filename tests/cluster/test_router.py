@@ -11,9 +11,10 @@ import pytest
 from redis import Redis as Client
 
 from leftoff.cluster.chain import Chain, read_chain
-from leftoff.cluster.fleet import Fleet, ReplicaView
+from leftoff.cluster.fleet import Fleet
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.replica import Load
+from leftoff.cluster.replica_view import ReplicaView
 from leftoff.cluster.router import AllFullError, NoReplicaError, OwnerGoneError, ReplicaChoice, Router
 from leftoff.scheduler.gate import Readiness
 from leftoff.server.reply.points import AT_HEADER, Point, PromptPoints
