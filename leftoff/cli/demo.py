@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from leftoff.cli.chat import ChatHistory, Question
+from leftoff.cli.chat_history import ChatHistory, Question
 from leftoff.cli.flags import DEVICE_SETTINGS, CommandLine, add_settings, settings_from
 from leftoff.cli.loading import ends_at_once, load_host, quiet_logs
 from leftoff.cli.signals import ended_by_signals

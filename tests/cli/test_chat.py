@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.cli.chat import ChatHistory, Question
+from leftoff.cli.chat_history import ChatHistory
 from leftoff.cli.main import main
 from leftoff.cli.talk import as_url
 from leftoff.units import printable
@@ -207,16 +207,6 @@ def test_what_is_a_url_and_what_a_model(text: str, url: str | None) -> None:
     assert as_url(text) == url
 
 
-def test_a_conversation_keeps_turns_and_gives_them_back() -> None:
-    conversation = ChatHistory("be kind")
-    asked, next_one = Question("a", ("shot.png",)), Question("c")
-    conversation.add(asked, "b")
-    assert [message["role"] for message in conversation.asking(next_one)] == ["system", "user", "assistant", "user"]
-    assert conversation.asking(next_one)[1]["content"][0] == {"type": "image", "path": "shot.png"}
-    assert (conversation.undo(), conversation.undo()) == (asked, None)
-    assert [message["content"] for message in conversation.asking(next_one)] == ["be kind", "c"]
-
-
 def test_a_picture_is_shown_with_the_next_question(chat: Chat, tmp_path: Path) -> None:
     shot = tmp_path / "shot.png"
     shot.write_bytes(png("red"))
@@ -263,14 +253,6 @@ def test_a_conversation_is_saved_and_loaded(chat: Chat, tmp_path: Path) -> None:
     prompt = sum(counts(said)[-1])
     (after,) = counts(chat(str(model_path("qwen35")), f"/load {path}\nsun\n", *LOCAL))
     assert sum(after) > prompt, "it goes on with all that was said"
-
-
-def test_pictures_are_saved_by_their_paths(tmp_path: Path) -> None:
-    history, path = ChatHistory("", [(Question("what?", ("a.png", "b.png")), "that")]), tmp_path / "talk.json"
-    history.save(path)
-    loaded = ChatHistory("other", [])
-    loaded.load(path)
-    assert loaded == history
 
 
 @pytest.mark.parametrize(
