@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from leftoff.chat.agent_texts import AGENT_TEXTS, FIRST_REMINDERS, LATE_SECTIONS, AgentText
+from leftoff.chat.agent_texts import AGENT_TEXTS, LATE_SECTIONS, AgentText
 from leftoff.chat.conversation import Note
+from leftoff.chat.late_header import LateHeader, Ordered, end_of_reminders, first_of
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.work import checkpoint
 from leftoff.config import AGENTS
@@ -40,8 +41,6 @@ _TOO_SLOW = Note("rules stopped", f"rules stopped: the header took them more tha
 MOVED = "<context>\n"  # before the moved texts
 _MARKED = MOVED + "{}\n</context>\n\n"
 _END_OF_MARK = re.compile(r"<(?=/context>)", re.IGNORECASE)  # in a text that is moved: it would end the mark
-_REMINDERS = re.compile(r"(?:\s*<system-reminder>[\s\S]*?</system-reminder>)+\s*")
-_REMINDS_FIRST = re.compile(FIRST_REMINDERS)
 _REMEMBERED_PINS = 4096
 
 _Rewrite = Callable[[str], str]
@@ -92,13 +91,13 @@ class Rules:
     ) -> None:
         self._drop = [_rule("--drop-header", pattern) for pattern in drop]
         self._move = [_rule("--move", text.pattern, text.follows) for word in move for text in _texts(word)]
-        self._late = _LateHeader(LATE_SECTIONS) if AGENTS in move else None
+        self._late = LateHeader(LATE_SECTIONS) if AGENTS in move else None
         self._pin = [_rule("--pin", pattern) for pattern in pin]
         self._pinned: LruCache[tuple[str, str, str, int], str] = LruCache(max_entries=remembered)
 
     def apply(self, messages: Sequence[MessageDict], memory_key: str) -> Applied:
         """Pins are kept per `memory_key`, the namespace: no tenant gets text that another one sent."""
-        ordered = self._late.put_first(messages) if self._late is not None else _Ordered(messages, 0)
+        ordered = self._late.put_first(messages) if self._late is not None else Ordered(messages, 0)
         changes = _Changes(memory_key, {rule: [] for rule in self._move}, ordered.num_late)
         kept = [message for message in self._ruled(ordered.messages, changes) if message is not None]
         texts = tuple(text for of_rule in changes.moved.values() for text in of_rule)
@@ -112,7 +111,7 @@ class Rules:
             self._pinned.pop(key)
 
     def _ruled(self, messages: Sequence[MessageDict], changes: "_Changes") -> Iterator[MessageDict | None]:
-        first_user, first_reply = _first(messages, "user"), _first(messages, "assistant")
+        first_user, first_reply = first_of(messages, "user"), first_of(messages, "assistant")
         last_moving = first_reply if first_user < len(messages) else -1  # without a user, there is no place to move to
         for index, message in enumerate(messages):
             if message.get("role") in HEADER_ROLES:
@@ -217,7 +216,7 @@ def with_moved(
 
     Without a user message there were none to move.
     """
-    at = _first(messages, "user")
+    at = first_of(messages, "user")
     if at == len(messages):
         return messages
     shown = [*messages]
@@ -235,85 +234,16 @@ def _with_block(message: MessageDict, block: str) -> MessageDict:
     content = message.get("content")
     if not isinstance(content, list):
         content = content or ""
-        start = _end_of_reminders(content)
+        start = end_of_reminders(content)
         return {**message, "content": content[:start] + block + content[start:]}
     others = (index for index, part in enumerate(content) if not _is_reminder(part))
     start = next(others, len(content))
     return {**message, "content": [*content[:start], {"type": "text", "text": block}, *content[start:]]}
 
 
-def _end_of_reminders(text: str) -> int:
-    found = _REMINDERS.match(text)
-    return found.end() if found else 0
-
-
 def _is_reminder(part: Any) -> bool:  # noqa: ANN401
     text = part.get("text") if isinstance(part, Mapping) else None
-    return isinstance(text, str) and _end_of_reminders(text) == len(text)
-
-
-def _first(messages: Sequence[MessageDict], role: str) -> int:
-    """The index of the first message of this role; the number of messages if there is none."""
-    return next((index for index, message in enumerate(messages) if message.get("role") == role), len(messages))
-
-
-def _with_reminders_first(messages: Sequence[MessageDict]) -> Sequence[MessageDict]:
-    """Puts the reminders of the first message that begins with such ones before the user's first words."""
-    users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
-    texts = {index: text for index in users if isinstance(text := messages[index].get("content"), str)}
-    found = next((index for index, text in texts.items() if _REMINDS_FIRST.match(text)), None)
-    if found is None or found == users[0] or users[0] not in texts:
-        return messages
-    shown, end = [*messages], _end_of_reminders(texts[found])
-    shown[users[0]] = {**messages[users[0]], "content": texts[found][:end] + texts[users[0]]}
-    shown[found] = {**messages[found], "content": texts[found][end:]}
-    return shown
-
-
-class _Ordered(NamedTuple):
-    messages: Sequence[MessageDict]
-    num_late: int
-
-
-class _LateHeader:
-    """Puts what a conversation should begin with in its place: before the first user message, or its first words.
-
-    These are system messages that begin with one of the sections, and the first reminders.
-    """
-
-    def __init__(self, sections: Sequence[str]) -> None:
-        self._sections = [re.compile(section) for section in sections]
-        self._any = re.compile(r"(?:\A|(?<=\n\n))(?:" + "|".join(sections) + ")")
-
-    def put_first(self, messages: Sequence[MessageDict]) -> _Ordered:
-        """Moves what matches before the first reply; if nothing does, the first message that has the last section.
-
-        One that comes later in a conversation tells what has changed since, and stays there.
-        """
-        messages = _with_reminders_first(messages)
-        begins, ends = _first(messages, "user"), _first(messages, "assistant")
-        found = [index for index in range(begins, len(messages)) if self._begins(messages[index])]
-        late = [index for index in found if index < ends]
-        late = late or [index for index in found if self._sections[-1].search(messages[index]["content"])][:1]
-        if not late:
-            return _Ordered(messages, 0)
-        others = [message for index, message in enumerate(messages) if index >= begins and index not in late]
-        return _Ordered([*messages[:begins], *(messages[index] for index in late), *others], len(late))
-
-    def in_order(self, text: str) -> str:
-        """A text that begins with a section, with its sections in order."""
-        starts = [match.start() for match in self._any.finditer(text)]
-        if len(starts) < 2 or starts[0]:
-            return text
-        parts = [text[start:end].rstrip() for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-        return "\n\n".join(sorted(parts, key=self._place))
-
-    def _begins(self, message: MessageDict) -> bool:
-        content = message.get("content")
-        return message.get("role") in HEADER_ROLES and isinstance(content, str) and bool(self._any.match(content))
-
-    def _place(self, part: str) -> int:
-        return next(place for place, section in enumerate(self._sections) if section.match(part + "\n"))
+    return isinstance(text, str) and end_of_reminders(text) == len(text)
 
 
 def _replaced(text: str, matches: Sequence[re.Match[str]], by: Sequence[str]) -> str:
