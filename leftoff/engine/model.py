@@ -50,12 +50,13 @@ class Model:
         self.library = load_library()
         check_files(self.path)
         self._files = identities(self.path)
+        self._mapped: list[int] = []  # handles of the files that are in use, wherever they lie by then
         self.is_spoiled = False  # another model was written over the files that are mapped
         self.may_sleep = may_sleep
         self._weights: int | None = None
         self._words = self._load(dataclasses.replace(self.settings, vocab_only=True)) if may_sleep else None
         try:
-            self._weights = self._load(self._weight_settings, progress)
+            self._weights = self._load_weights(progress)
             self._check_same_files()
         except EngineError:
             self.close()
@@ -87,6 +88,8 @@ class Model:
         if self._weights is not None:
             self.library.dll.llama_model_free(self._weights)
             self._weights = None
+        while self._mapped:
+            os.close(self._mapped.pop())
 
     def wake(self, is_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Loads the weights again, if they are gone: then it returns True."""
@@ -100,10 +103,10 @@ class Model:
                     f"{self.path} is not the model any more that was loaded: ask again, or start the server again"
                 )
             self._files = files
-        self._weights = self._load(self._weight_settings, lambda _: is_wanted())
         try:
+            self._weights = self._load_weights(lambda _: is_wanted())
             self._check_same_files()
-        except ModelError:
+        except EngineError:
             self.sleep()
             raise
         self.is_spoiled = False
@@ -115,16 +118,22 @@ class Model:
         llama.cpp maps them, so that it computes with what lies there now. A file that is renamed into their place
         changes nothing. To be called after each decode: what was computed before is right.
         """
-        if not self.settings.mmap or all(map(is_untouched, self._files)):
-            return
-        if not self.is_spoiled and not self.is_replaced:  # the same bytes again, or only another time
-            self._files = identities(self.path)
-            return
-        self.is_spoiled = True
-        raise ReplacedError(
-            f"{self.path} was written over while it was in use: start the server again."
-            " To replace a model, rename the new file into its place"
-        )
+        self.is_spoiled = self.is_spoiled or self._is_written_over()
+        if self.is_spoiled:
+            raise ReplacedError(
+                f"{self.path} was written over while it was in use: start the server again."
+                " To replace a model, rename the new file into its place"
+            )
+
+    def _is_written_over(self) -> bool:
+        if all(map(is_untouched, self._mapped, self._files)):
+            return False
+        there = identities(self.path)
+        is_in_use = [file.inode for file in there] == [file.inode for file in self._files]
+        if not is_in_use or _fingerprint(self.path) != self.fingerprint:
+            return True
+        self._files = there  # the same bytes again, or only another time
+        return False
 
     @property
     def _weight_settings(self) -> ModelSettings:
@@ -137,6 +146,12 @@ class Model:
         return dataclasses.replace(
             self.settings, no_texts=(self.architecture, num_tokens) if told == str(num_tokens) else None
         )
+
+    def _load_weights(self, progress: Progress | None) -> int:
+        if self.settings.mmap:
+            with _readable(self.path):
+                self._mapped += [os.open(part, os.O_RDONLY) for part in model_parts(self.path)]
+        return self._load(self._weight_settings, progress)
 
     def _load(self, settings: ModelSettings, progress: Progress | None = None) -> int:
         try:

@@ -197,7 +197,7 @@ class LateHost:
 
     def _opened(self) -> ModelHost:
         if self.host is not None and self.host.is_alive:
-            if not self.host.model.is_replaced:
+            if not (self.host.model.is_spoiled or self.host.model.is_replaced):
                 return self.host
             scheduler = self.host.scheduler
             self._wait_until(lambda: not (scheduler.num_waiting or scheduler.runs))

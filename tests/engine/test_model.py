@@ -253,6 +253,15 @@ def test_weights_that_are_written_over_in_place_are_not_computed_with(tmp_path: 
         engine.decode([work])
 
 
+def test_weights_that_are_written_over_are_found_when_another_file_has_their_place(tmp_path: Path) -> None:
+    path = Path(shutil.copy(model_path("qwen35"), tmp_path / "own.gguf"))
+    with LlamaEngine.open(path, ContextSettings(num_cells=256, num_sequences=1, threads=1)) as engine:
+        write_other_weights(path)
+        Path(shutil.copy(model_path("qwen35"), tmp_path / "part")).replace(path)
+        with pytest.raises(ReplacedError, match="was written over while it was in use"):
+            engine.decode([Work(0, np.array(small_vocabulary().words[:8], np.int32))])
+
+
 def write_other_weights(path: Path) -> None:
     """Into the same file, without a moment at which it is shorter."""
     size = path.stat().st_size
