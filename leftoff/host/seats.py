@@ -84,7 +84,7 @@ class Seat(Gate):
         self.num_guests = 0
         self.taken_at = 0.0
         self.asked_at: float | None = None  # while it waits
-        self.waited_for: dict[str, None] = {}  # the names of those that it has waited for, the last time
+        self.waited_for: dict[str, float] = {}  # the last time: who has made way for it when, by name
         self.idle_since: float | None = None
         self.path: Path | None = None  # of its weights, where that is known
         self._read_at: float | None = None
@@ -135,10 +135,10 @@ class Seat(Gate):
     def slept(self) -> None:
         super().slept()
         with self._seats.lock:
-            now, self.is_taken, self.asked_at = self._clock(), False, None
-            for other in self._seats.waiting:
+            now, was_taken, self.is_taken, self.asked_at = self._clock(), self.is_taken, False, None
+            for other in self._seats.waiting if was_taken else ():
                 if other.asked_at is not None and now - other.asked_at >= _TOLD_S:
-                    other.waited_for[self.name] = None
+                    other.waited_for[self.name] = now
         self._seats.notify_waiting()
 
     def began(self, waited_s: float, reused_tokens: int) -> str:
@@ -153,10 +153,10 @@ class Seat(Gate):
             has_room = self.is_taken or self._seats.fits(self, self._seats.loaded)
             return Readiness(is_awake=self.is_awake, load_ms=1000 * load_s, has_room=has_room)
 
-    def _reason(self) -> str:
-        names = [*self.waited_for]
+    def _reason(self, came_at: float) -> str:
+        names = [name for name, slept_at in self.waited_for.items() if slept_at > came_at]
         busy = f", {' and '.join(names)} {'was' if len(names) == 1 else 'were'} busy" if names else ""
-        return super()._reason() + busy
+        return super()._reason(came_at) + busy
 
     def _read_weights(self) -> None:
         """Has the page cache ready for the load; once while the model waits."""

@@ -90,10 +90,11 @@ class Gate:
 
     def began(self, waited_s: float, reused_tokens: int) -> str:
         """A request has begun after it `waited_s`. Returns what it waited for, if it was the model to be loaded."""
-        if self._clock() - waited_s >= self.woke_at:
+        came_at = self._clock() - waited_s
+        if came_at >= self.woke_at:
             return ""
         self.swaps.spared_tokens += reused_tokens
-        return self._reason()
+        return self._reason(came_at)
 
-    def _reason(self) -> str:
+    def _reason(self, came_at: float) -> str:  # noqa: ARG002
         return f"{self.name} was loading ({self.load_s:.1f} s)"

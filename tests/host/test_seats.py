@@ -159,3 +159,20 @@ def test_a_pinned_one_makes_way_for_nobody() -> None:
     assert not other.admits()
     assert not pinned.gives_way(90.0)
     assert other.gives_way(0.0)
+
+
+def test_a_request_is_told_who_was_busy_while_it_waited_and_nobody_else() -> None:
+    machine = Machine(most=1)
+    busy, gone, wanted = machine.seat("busy", 1), machine.seat("gone", 1), machine.seat("wanted", 1)
+    busy.name, gone.name, wanted.name = "busy", "gone", "wanted"
+    assert busy.admits()
+    assert not gone.admits()
+    assert not wanted.admits()
+    machine.now = 5.0
+    gone.slept()  # it was never loaded: whoever asked for it has left
+    busy.slept()
+    assert wanted.admits()
+    machine.now = 7.0
+    wanted.woke(2.0)
+    assert wanted.began(7.0, 0) == "wanted was loading (2.0 s), busy was busy"
+    assert wanted.began(1.0, 0) == "wanted was loading (2.0 s)", "it came later"
