@@ -144,7 +144,7 @@ class Definition:
             return int(text)
         except ValueError:
             named = [f"or {name!r}" for name in self.words if name.isalpha()]
-            expected = " ".join([*([f"such as {self.default}"] if self.default >= 0 else []), *named])
+            expected = " ".join([*([f"such as {self.default}"] if self.default >= 0 or not named else []), *named])
             raise SettingError(f"{text!r} is not a whole number, {expected}") from None
 
 

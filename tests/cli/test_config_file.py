@@ -86,6 +86,7 @@ def test_every_setting_can_be_written_but_the_file_itself(tmp_path: Path, defini
         ("ctx = 4096\nctx_size = 1", "ctx_size = 1: ctx is set twice: leave one of them out"),
         ("[models.big]\nctz = 1", r"\[models.big\] ctz = 1: there is no such setting: did you mean ctx\?"),
         ("[models.big]\nctx = 'x'", r"\[models.big\] ctx: 'x' is not a whole number"),
+        ("[models.big]\nsleep-idle-seconds = '5m'", r"sleep-idle-seconds: '5m' is not a whole number, such as -1"),
         ("[models.big]\nport = 80", r"\[models.big\] port = 80: all models share it: write it above the first table"),
         ("[models.qwen3.5]\nctx = 1", r'no table \[models.qwen3.5\]: a model is a table \[models."qwen3.5"\]'),
         ("[model.big]\nctx = 1", r"no table \[model\]: a model is a table \[models.NAME\]"),
