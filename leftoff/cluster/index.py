@@ -1,7 +1,7 @@
 """Follows the index: heartbeats, what replicas keep and drop, what the store has, and what other routers have learnt.
 
-When the index cannot be reached, what was known last is used on, and it is tried again every second: a router without
-an index routes worse, and nothing else.
+When the index cannot be reached, or takes no heartbeats because it is full, what was known last is used on, and it is
+tried again every second: a router without an index routes worse, and nothing else.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from leftoff.cluster.replica import Heartbeats, decode_delta, decode_held, model
 from leftoff.cluster.replica_view import ReplicaView
 from leftoff.setting import is_loopback
 from leftoff.store.fleet_key import FleetKey
-from leftoff.store.index import INDEX_PROBLEMS, connect
+from leftoff.store.index import INDEX_PROBLEMS, check_writes, connect
 from leftoff.store.keys import NUMBER, Keys
 
 logger = logging.getLogger("leftoff.route")
@@ -79,6 +79,7 @@ class IndexFollower:
     async def _always(self, step: Any) -> None:  # noqa: ANN401
         while not self._is_closed:
             try:
+                await check_writes(self._redis)
                 await step()
                 self._note(True)
             except INDEX_PROBLEMS as error:
@@ -91,7 +92,7 @@ class IndexFollower:
     def _note(self, is_reachable: bool, error: BaseException | None = None) -> None:
         if is_reachable != self.is_reachable:
             self.is_reachable = is_reachable
-            state = "is back" if is_reachable else f"cannot be reached ({error}): going on by what was known last"
+            state = "is back" if is_reachable else f"fails ({error}): going on by what was known last"
             logger.warning("the index %s", state)
 
     # --- heartbeats

@@ -19,7 +19,7 @@ from leftoff.blobs.blob import Blob
 from leftoff.blobs.path_hash import HashedPath
 from leftoff.cache.blob_store import Worth
 from leftoff.setting import SettingError
-from leftoff.store.keys import Keys, PrefixSearch, bit_of, blob_prefix
+from leftoff.store.keys import PROBE, Keys, PrefixSearch, bit_of, blob_prefix
 from leftoff.store.objects import ObjectName
 
 INDEX_PROBLEMS = (RedisError, OSError, TimeoutError)
@@ -28,6 +28,7 @@ _CALL_S = 1.0
 _BONUS_S = {Worth.MIDDLE: 0, Worth.END: 3600, Worth.SHARED: 86_400}
 DAY_S = 86_400
 _AT_ONCE = 256
+_PROBE_MS = 60_000
 
 # KEYS: at, run, blobs, bytes, namespaces; ARGV: prefix, bytes, bit, bonus, object, expiry ms, namespace
 _ADD = """
@@ -180,6 +181,11 @@ class Index:
 
     async def renew_lease(self, key: bytes, ttl_ms: float) -> bool:
         return bool(await self._renew([key], [self.token, int(ttl_ms)]))
+
+
+async def check_writes(redis: Any) -> None:  # noqa: ANN401
+    """Raises one of `INDEX_PROBLEMS` if nothing can be written: an index that is full can be read all the same."""
+    await redis.set(PROBE, b"", px=_PROBE_MS)
 
 
 def connect(url: str, **options: Any) -> "Redis":  # noqa: ANN401

@@ -21,6 +21,7 @@ that in a Redis Cluster all keys of one fingerprint lie on one machine.
     leftoff:replicas           a sorted set of the ids of all replicas, of any fingerprint, by their last heartbeat
     leftoff:replica:<id>       a heartbeat, `Replica`, which expires
     leftoff:models             a sorted set of the names of models, by the last heartbeat of a replica that has one
+    leftoff:probe              nothing: it is written to see whether the index takes what is written
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,7 @@ from leftoff.engine.seal import SEAL_BYTES
 REPLICAS = b"leftoff:replicas"
 MODELS = b"leftoff:models"
 SECRET = b"leftoff:secret"
+PROBE = b"leftoff:probe"
 NUMBER = b"number"  # the field of `held` that is no tag
 _FINGERPRINT_DIGITS = 32
 _MAX_KINDS = 1 << 16

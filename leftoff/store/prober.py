@@ -9,7 +9,7 @@ import logging
 import secrets
 from contextlib import suppress
 
-from leftoff.store.index import INDEX_PROBLEMS
+from leftoff.store.index import INDEX_PROBLEMS, check_writes
 from leftoff.store.link import Link
 from leftoff.store.objects import OBJECT_PROBLEMS, MissingError
 
@@ -52,7 +52,7 @@ class Prober:
 
     async def ask_index(self) -> None:
         with suppress(*INDEX_PROBLEMS), self._link.index_breaker.watching(*INDEX_PROBLEMS):
-            await self._link.index.now()
+            await check_writes(self._link.index.redis)
 
     async def measure_store(self) -> None:
         """Fetches the probe; where there is none it is put first."""

@@ -134,6 +134,22 @@ def test_an_index_that_comes_back_empty_leaves_replicas_time_to_beat(server: Red
     following(server, play, clock=clock)
 
 
+def test_an_index_that_takes_no_writes_is_no_reason_to_give_replicas_up(server: Redis) -> None:
+    """One that is full, or has become a copy of another, can still be read, and all heartbeats are gone from it."""
+    clock = Clock()
+
+    async def play(fleet: Fleet, index: IndexFollower, teller: Teller) -> None:
+        teller.beat(replica("a"))
+        await until(lambda: "a" in fleet.views)
+        teller.redis.config_set("maxmemory", 1)
+        await until(lambda: not index.is_reachable)
+        clock.now += 60
+        teller.redis.config_set("maxmemory", 0)
+        await until(lambda: index.is_reachable and fleet.views["a"].seen_at == clock.now)
+
+    following(server, play, clock=clock)
+
+
 def test_a_replica_that_is_good_for_its_own_machine_alone_is_left_out(
     server: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:

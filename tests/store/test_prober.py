@@ -4,6 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from redis import Redis as Client
 
 from leftoff.store.link import Link
 from leftoff.store.prober import Prober
@@ -20,6 +21,18 @@ def test_a_part_that_answers_is_back(index: Redis, tmp_path: Path) -> None:
             assert not link.reads.is_failing
     assert prober.call_ms is not None
     assert prober.bytes_per_ms is not None
+
+
+def test_an_index_that_can_only_be_read_is_not_back(index: Redis, tmp_path: Path) -> None:
+    """Else it would be back every second, and fail again with the next heartbeat."""
+    was_failing, client = [], Client.from_url(index.url)
+    with closing(client), closing(Link(f"file://{tmp_path}/store", index.url, "fingerprint")) as link:
+        link.index_breaker.failed(TimeoutError())
+        for most_bytes in (1, 0):  # 1 is full, 0 has no end
+            client.config_set("maxmemory", most_bytes)
+            link.call(Prober(link).ask_index()).result(PATIENCE_S)
+            was_failing.append(link.index_breaker.is_failing)
+    assert was_failing == [True, False]
 
 
 def test_a_store_that_has_lost_its_objects_is_compared_with_the_index(index: Redis, tmp_path: Path) -> None:
