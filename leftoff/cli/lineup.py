@@ -14,7 +14,7 @@ from leftoff.cli.config_file import ConfigFile, Values
 from leftoff.cli.loading import Leave, ends_at_once, load_host, open_fleet, with_files
 from leftoff.config import AUTO, MIB, Settings
 from leftoff.engine.devices import available_ram
-from leftoff.engine.errors import ReplacedError
+from leftoff.engine.errors import ModelError, ReplacedError
 from leftoff.engine.examine import examine
 from leftoff.engine.fingerprint import Identity
 from leftoff.engine.model import check_files, identities
@@ -79,8 +79,9 @@ class Lineup:
         """The model files of --models-dir by name, without those that a named model hides by its name or its file."""
         if self.folder is None:
             return {}
-        names = {name for settings in self.named for name in settings.alias}
-        files = {Path(settings.model).expanduser().resolve() for settings in self.named}
+        given = (*self.named, *self.encoders)
+        names = {name for settings in given for name in settings.alias}
+        files = {Path(settings.model).expanduser().resolve() for settings in given}
         folder = self.folder.resolve()
         found = models_in(folder).items()
         return {name: path for name, path in found if name not in names and path not in files}
@@ -95,23 +96,21 @@ class Lineup:
     def _named(self, text: str) -> Settings:
         tables = self.config.models
         if text in tables:
+            _refuse_pattern(text)
             return self._settings(text, tables[text])
         name, equals, model = text.partition("=")
         if not equals or "/" in name or Path(text).exists():
             return self._settings("", {"model": text})
+        _refuse_pattern(name)
         return self._settings(name, tables.get(name, {}) | {"model": model})
 
     def _settings(self, name: str, own: Values) -> Settings:
-        if is_pattern(name):
-            raise SettingError(
-                f'{name!r} is a pattern, and a model has a name: give the pattern as aliases = ["{name}"]'
-            )
         if "model" not in own:
             problem = f"{self.config.path}: [models.{name}] has no model"
             raise SettingError(f'{problem}: write model = "FILE.gguf", or a name of the hub')
         values = self.config.values | own | self._given
         names = [*filter(None, [name]), *values.get("alias", ())]
-        shown = shown_name(names, own["model"])
+        shown = name or shown_name(names, own["model"])
         values["alias"] = (shown, *(other for other in names if other != shown))
         try:
             return Settings(**values | {"model": own["model"]})
@@ -124,6 +123,11 @@ def _texts(given: Values, texts: Sequence[str]) -> Sequence[str]:
     if texts and model and model not in texts:
         raise SettingError(f"two models, {texts[0]} and --model {model}: name them as {texts[0]} OTHER")
     return texts or ([model] if model else [])
+
+
+def _refuse_pattern(name: str) -> None:
+    if is_pattern(name):
+        raise SettingError(f'{name!r} is a pattern, and a model has a name: give the pattern as aliases = ["{name}"]')
 
 
 def _refuse_equal_names(chosen: Sequence[Settings]) -> None:
@@ -240,6 +244,9 @@ class _Opening:
         with_file = with_files(self._settings)
         path = Path(with_file.model)
         check_files(path)  # before another model makes way for it
+        if is_encoder(path):
+            name = self._settings.alias[0]
+            raise ModelError(f"{path} is an encoder, and writes no text: name it at start, as {name}={path}")
         self._files = identities(path)
         if not self._openings.lineup.is_first(self._settings):  # others are being served by then
             examine(path)

@@ -10,6 +10,7 @@ This module chooses the files; `files.py` lists and downloads them.
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,8 +84,15 @@ def is_pattern(name: str) -> bool:
 
 def models_in(folder: Path) -> dict[str, Path]:
     """The whole models in a folder and the folders in it, by their names; of a split one, its first file."""
-    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*.[gG][gG][uU][fF]") if path.is_file()]
+    paths = [path.relative_to(folder) for path in folder.rglob("*.[gG][gG][uU][fF]") if path.is_file()]
+    files = [path.as_posix() for path in paths if _is_text(path)]  # else nobody could ask for it
     return {weights.name: folder / weights.files[0] for weights in group(files) if weights.is_whole}
+
+
+def _is_text(path: Path) -> bool:
+    with suppress(UnicodeEncodeError):
+        return bool(str(path).encode())
+    return False
 
 
 def projector_beside(model: Path) -> Path | None:

@@ -1,5 +1,6 @@
 """Which models a server has: by the command line, by leftoff.toml and by the files of a folder."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -100,7 +101,7 @@ def test_the_tables_of_the_file_are_its_models(tmp_path: Path) -> None:
 
 def test_the_files_of_a_folder_are_models_by_their_names(tmp_path: Path) -> None:
     files = ("b.gguf", "a.GGUF", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf", "part-00001-of-00002.gguf")
-    for file in (*files, "mmproj-b.gguf", "notes.txt", "deep/er/c.gguf"):
+    for file in (*files, "mmproj-b.gguf", "notes.txt", "deep/er/c.gguf", "deep/d[1].gguf"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
     tables = config(tmp_path, "[models.a]\nctx = 4096\naliases = ['gpt-*']")
@@ -109,14 +110,23 @@ def test_the_files_of_a_folder_are_models_by_their_names(tmp_path: Path) -> None
     assert {name: path.name for name, path in lineup.files().items()} == {
         "a": "a.GGUF",
         "b": "b.gguf",
+        "deep/d[1]": "d[1].gguf",
         "deep/er/c": "c.gguf",
         "s": "s-00001-of-00002.gguf",
     }
     assert (lineup.first.alias, lineup.first.ctx) == (("a", "gpt-*"), 4096), "a table without a model is for its file"
     (tmp_path / "a.GGUF").unlink()
-    assert [*lineup.files()] == ["b", "deep/er/c", "s"]
+    assert [*lineup.files()] == ["b", "deep/d[1]", "deep/er/c", "s"]
+    assert lineup.of_file("deep/d[1]", tmp_path / "deep/d[1].gguf").alias == ("deep/d[1]",), "a name, and no pattern"
     named_too = Lineup({"models_dir": str(tmp_path)}, ConfigFile(), ["s=other.gguf", f"x={tmp_path / 'b.gguf'}"])
-    assert [*named_too.files()] == ["deep/er/c"]
+    assert [*named_too.files()] == ["deep/d[1]", "deep/er/c"]
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
+def test_a_file_whose_name_is_no_text_is_no_model(tmp_path: Path) -> None:
+    for file in (b"a\xff.gguf", b"b.gguf"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + file)).touch()
+    assert [*Lineup({"models_dir": str(tmp_path)}, ConfigFile()).files()] == ["b"]
 
 
 @contextmanager
@@ -285,6 +295,18 @@ def test_an_encoder_alone_stands_beside_the_model_that_comes_with_leftoff() -> N
         assert "embed is an encoder" in http.post("/v1/completions", json=body).json()["error"]["message"]
         states = {state["name"]: state["writes"] for state in http.get("/health").json()["models"]}
         assert states == {default_model().stem: True, "embed": False}
+
+
+def test_an_encoder_in_a_folder_is_one_once_it_is_named(tmp_path: Path) -> None:
+    encoder, folder = tmp_path / "bert.gguf", ["--models-dir", str(tmp_path)]
+    shutil.copy(model_path("llama"), tmp_path / "llama.gguf")
+    shutil.copy(model_path("bert"), encoder)
+    lineup = Lineup({"models_dir": str(tmp_path)}, ConfigFile(), [f"bert={encoder}"])
+    assert ([*lineup.files()], [settings.alias for settings in lineup.encoders]) == (["llama"], [("bert",)])
+    with serving(str(model_path("qwen35")), *folder, *FLAGS) as http:
+        refused = http.post("/v1/embeddings", json={"model": "bert", "input": "a lamp"})
+        assert refused.status_code == 503
+        assert f"is an encoder, and writes no text: name it at start, as bert={encoder}" in refused.text
 
 
 def test_a_second_model_on_which_llama_cpp_would_end_the_process_fails_alone(tmp_path: Path) -> None:
