@@ -4,6 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
+from starlette.requests import Request
+
+from leftoff.host.host import ModelHost
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ErrorShape
@@ -16,6 +19,10 @@ class Dialect(ABC):
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
+
+    async def _host_of(self, request: Request) -> ModelHost:
+        """The host of the model that the query names, as `?model=NAME`, or else of the first."""
+        return await self._hosts.of(request.query_params.get("model"))
 
     @abstractmethod
     def endpoints(self) -> list[Endpoint]: ...

@@ -87,7 +87,7 @@ class PrewarmApi(Dialect):
 
     async def prewarm_last(self, request: Request) -> Response:
         tenant = tenant_of(request)
-        host = await self._hosts.of(request.query_params.get("model"))
+        host = await self._host_of(request)
         files = [file for file in last_headers(host.headers, tenant.name) if tenant.sees(file.namespace)]
         return json_response(await _prewarm_last(host, files))
 

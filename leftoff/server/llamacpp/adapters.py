@@ -25,7 +25,7 @@ class LoraAdapters(Dialect):
         ]
 
     async def adapters(self, request: Request) -> Response:
-        host = await self._hosts.of(request.query_params.get("model"))
+        host = await self._host_of(request)
         return json_response(_listed(host))
 
     async def set_scales(self, request: Request, body: list[LoraScale]) -> Response:
@@ -33,7 +33,7 @@ class LoraAdapters(Dialect):
         if not tenant_of(request).is_alone:
             problem = "this would change the replies to other API keys: send `lora` with each request"
             raise ApiError(403, problem, code="not_allowed", kind="permission_error")
-        host = await self._hosts.of(request.query_params.get("model"))
+        host = await self._host_of(request)
         try:
             host.adapters.set_unasked([(each.id, each.scale) for each in body])
         except AdapterError as error:

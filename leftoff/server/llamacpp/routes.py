@@ -86,7 +86,7 @@ class Native(Dialect):
         return json_response({"content": text, "prompt": text})  # as llama-server and as vLLM name it
 
     async def tokenizer_info(self, request: Request) -> Response:
-        host = await self._hosts.of(request.query_params.get("model"))
+        host = await self._host_of(request)
         vocabulary = host.model.vocabulary
         return json_response(
             {
@@ -110,7 +110,7 @@ class Native(Dialect):
 
     async def props(self, request: Request) -> Response:
         """Describes the first model, or the one that the query names, as llama-server's router does."""
-        host = await self._hosts.of(request.query_params.get("model"))
+        host = await self._host_of(request)
         vocabulary = host.model.vocabulary
         settings = {
             "id": 0,

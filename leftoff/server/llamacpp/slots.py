@@ -51,7 +51,7 @@ class Slots(Dialect):
 
     async def act(self, request: Request) -> Response:
         """Saves, restores or erases a slot of the first model, or of the one that the query names."""
-        host = await self._hosts.of(request.query_params.get("model"))
+        host = await self._host_of(request)
         number, action = _number(host, request), request.query_params.get("action")
         began = time.perf_counter()
         match action:
