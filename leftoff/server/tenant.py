@@ -1,10 +1,12 @@
 """Tenants: requests with different API keys, or with different cache salts, never share cached state."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from blake3 import blake3
 from starlette.requests import Request
 
+from leftoff.scheduler.run import Run
 from leftoff.types import owner_of
 
 _DIGITS = 24
@@ -33,6 +35,10 @@ class Tenant:
 
     def sees(self, namespace: str) -> bool:
         return owner_of(namespace) == self.name
+
+    def own(self, runs: Iterable[Run]) -> list[Run]:
+        """Those of the runs that are this tenant's. Called on the engine's thread."""
+        return [run for run in runs if self.sees(run.job.namespace)]
 
 
 def tenant_of(request: Request) -> Tenant:

@@ -116,8 +116,8 @@ class _Feed(Response):
             "tiers": [tier_view(tier, tenant) for tier in host.cache.tiers],
             "slots": [slot_view(sequence, tenant, with_age=False) for sequence in host.cache.sequences],
             "context_tokens": host.cache.memory.num_cells,
-            "running": sum(tenant.sees(run.job.namespace) for run in host.scheduler.runs),
-            "waiting": sum(tenant.sees(run.job.namespace) for run in host.scheduler.waiting),
+            "running": len(tenant.own(host.scheduler.runs)),
+            "waiting": len(tenant.own(host.scheduler.waiting)),
             "totals": {
                 "requests": counts.requests.total(),
                 "reused_tokens": counts.reused_tokens,

@@ -51,8 +51,7 @@ class MetricsApi(Dialect):
 def _metrics(host: ModelHost, tenant: Tenant) -> Iterator[Metric]:
     """Called on the engine's thread."""
     counts = host.log.counts[tenant.name, host.name]
-    num_running = sum(tenant.sees(run.job.namespace) for run in host.scheduler.runs)
-    num_waiting = sum(tenant.sees(run.job.namespace) for run in host.scheduler.waiting)
+    num_running, num_waiting = len(tenant.own(host.scheduler.runs)), len(tenant.own(host.scheduler.waiting))
     yield from _llama_server_metrics(counts, num_running, num_waiting)
     yield from _request_metrics(counts)
     yield from _swap_metrics(host.scheduler.gate.swaps)

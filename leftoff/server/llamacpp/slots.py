@@ -133,7 +133,7 @@ def _erase(host: ModelHost, tenant: Tenant, number: int) -> dict[str, int]:
 
 
 def _states(host: ModelHost, tenant: Tenant) -> list[wire.SlotState]:
-    runs = {run.turn.seq: run for run in host.scheduler.runs if tenant.sees(run.job.namespace)}
+    runs = {run.turn.seq: run for run in tenant.own(host.scheduler.runs)}
     return [_state(host, sequence, runs.get(sequence.seq), tenant) for sequence in host.cache.sequences.slots]
 
 
