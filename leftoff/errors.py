@@ -1,6 +1,6 @@
 """The base of all errors, apart from other types: commands that only show help import nothing heavy.
 
-With it, what is said of a word that was mistyped.
+With it, what is said of other errors, and of a word that was mistyped.
 """
 
 import difflib
@@ -9,6 +9,12 @@ from collections.abc import Iterable
 
 class LeftoffError(Exception):
     """Something that a person can solve: the message names the value and the way out."""
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong, in the words of the error: of a system error, without its number and its path."""
+    words = error.strerror if isinstance(error, OSError) else ""
+    return words or str(error)
 
 
 def meant(word: str, known: Iterable[str]) -> str:

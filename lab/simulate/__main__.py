@@ -30,6 +30,7 @@ from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.main import run_command
 from leftoff.cli.progress import show_stages
 from leftoff.cli.signals import handled_by
+from leftoff.errors import reason_of
 from leftoff.units import show_count, show_ms
 
 _GIB = 1 << 30
@@ -149,7 +150,7 @@ def _read(trace: Path) -> Recording:
     try:
         return read_recording(trace)
     except OSError as error:
-        reason = error.strerror or error
+        reason = reason_of(error)
         raise TraceError(f"TRACE {trace}: it cannot be read ({reason}). Left out, a sample is played") from None
 
 

@@ -27,6 +27,7 @@ from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import ModelUsage, models, prune, remove_model
 from leftoff.disk.tools.verify import remove_faults, verify_folder
 from leftoff.engine.fingerprint import cache_folder
+from leftoff.errors import reason_of
 from leftoff.units import one_line, printable, show_bytes, show_files
 
 _DAY_S = 86_400
@@ -246,7 +247,7 @@ def _named(file: Path) -> Iterator[None]:
     except FolderError:
         raise
     except OSError as error:
-        raise BundleError(f"FILE {file}: {error.strerror or error}. Name another") from error
+        raise BundleError(f"FILE {file}: {reason_of(error)}. Name another") from error
 
 
 def _clear(request: _Request) -> int:

@@ -19,6 +19,7 @@ from leftoff.cli.loading import hint_at_engine, load_host, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
 from leftoff.cli.terminal import terminal
+from leftoff.errors import reason_of
 from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
 from leftoff.units import printable, show_bytes
@@ -169,8 +170,7 @@ class _Chat:
             else:
                 self._files += (_text_of(path),)
         except (OSError, ValueError) as error:
-            reason = (isinstance(error, OSError) and error.strerror) or str(error)
-            self._fail(printable(f"{name} {path}: {reason}"))
+            self._fail(printable(f"{name} {path}: {reason_of(error)}"))
             return
         self._note(printable(f"{path} {_DONE[name]}"))
 

@@ -13,6 +13,7 @@ from typing import Any
 from leftoff.cli.extras import importing
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.terminal import terminal
+from leftoff.errors import reason_of
 from leftoff.server.server import url_of
 from leftoff.setting import SettingError, is_loopback
 from leftoff.store.fleet_key import FleetKey
@@ -64,7 +65,7 @@ def make_key(args: argparse.Namespace) -> int:
     try:
         FleetKey.create(args.file)
     except OSError as error:
-        raise SettingError(f"FILE {args.file}: {error.strerror or error}: name another") from error
+        raise SettingError(f"FILE {args.file}: {reason_of(error)}: name another") from error
     print(f"{args.file}: copy it to every server and router of the fleet, and start them with --fleet-key {args.file}")
     return 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from leftoff.config import definitions
-from leftoff.errors import meant
+from leftoff.errors import meant, reason_of
 from leftoff.sampling import PARAMETERS
 from leftoff.setting import Definition, SettingError
 
@@ -38,10 +38,8 @@ def read_config(named: str = "") -> ConfigFile:
     try:
         tables = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:  # no TOML, or no text at all
-        reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        raise SettingError(
-            f"{path} cannot be read ({reason}): correct it, or give another file with --config"
-        ) from None
+        problem = f"{path} cannot be read ({reason_of(error)})"
+        raise SettingError(f"{problem}: correct it, or give another file with --config") from None
     models = tables.pop(_MODELS, {})
     if not isinstance(models, dict):
         raise SettingError(

@@ -23,6 +23,7 @@ from leftoff.cli.signals import handled_by
 from leftoff.config import MIB, Settings
 from leftoff.engine.binding.library import Library
 from leftoff.engine.hardware import unused_gpu, unused_instructions
+from leftoff.errors import reason_of
 from leftoff.host.build import Fitted, open_host
 from leftoff.host.fleet import Fleet
 from leftoff.host.host import ModelHost
@@ -121,8 +122,8 @@ def _check_template(name: str) -> None:
         if name:
             ChatTemplate(Path(name).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, TemplateError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        raise SettingError(f"--chat-template-file {name}: {reason}. Give a file with a Jinja template") from error
+        problem = f"--chat-template-file {name}: {reason_of(error)}"
+        raise SettingError(f"{problem}. Give a file with a Jinja template") from error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from importlib import import_module
 from leftoff import __version__
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.signals import INTERRUPTED
-from leftoff.errors import LeftoffError
+from leftoff.errors import LeftoffError, reason_of
 from leftoff.units import printable
 
 _COMMANDS = {
@@ -63,7 +63,7 @@ def run_command(make_parser: Callable[[], CommandLine], words: Sequence[str]) ->
         return _UNREAD
     except OSError as error:
         _write_nowhere()
-        return _fail(OSError(f"the output cannot be written ({error.strerror or error})"), as_json=False)
+        return _fail(OSError(f"the output cannot be written ({reason_of(error)})"), as_json=False)
 
 
 def _run(parser: CommandLine, words: Sequence[str]) -> int:

@@ -32,6 +32,7 @@ from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.memory.base import MEANINGS
+from leftoff.errors import reason_of
 from leftoff.host.budgets import conversation_bytes
 from leftoff.host.host import ModelHost
 from leftoff.hub.reference import default_model
@@ -144,7 +145,7 @@ def _refuse_a_taken_port(host: str, port: int) -> None:
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (")[0]
+        reason = reason_of(error).partition(" (")[0]
         raise OSError(
             f"cannot listen on {host}, port {port} ({reason}): choose another --host or --port; 0 takes a free one"
         ) from error

@@ -18,6 +18,7 @@ from leftoff.disk.secret import folder_secret, new_secret
 from leftoff.engine.devices import default_gpus
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fingerprint import cache_folder
+from leftoff.errors import reason_of
 from leftoff.host.budgets import Capacities, disk_budget
 from leftoff.machine import free_disk_bytes, num_cores
 
@@ -69,7 +70,7 @@ def own_secret(settings: Settings, cache: Cache) -> bytes:
         return folder_secret(root)
     except OSError as error:
         if not problem_of(root):  # else the disk tier has told it
-            reason = error.strerror or error
+            reason = reason_of(error)
             logger.warning(
                 "no secret in %s (%s): what is kept there for API keys will not be found again", root, reason
             )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from leftoff.errors import reason_of
 from leftoff.setting import SettingError
 
 NO_KEY = (
@@ -39,7 +40,7 @@ class FleetKey:
             with path.open("rb") as file:
                 mode, secret = os.fstat(file.fileno()).st_mode & 0o777, file.read(_MAX_BYTES).strip()
         except OSError as error:
-            reason = error.strerror or error
+            reason = reason_of(error)
             raise SettingError(f"--fleet-key {path}: {reason}: `leftoff cluster key {path}` makes one") from error
         if mode & _OTHERS:
             raise SettingError(f"--fleet-key {path}: others can read or change it (mode {mode:o}): chmod 600 {path}")
