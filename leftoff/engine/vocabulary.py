@@ -1,8 +1,10 @@
 """The model's tokenizer: text to tokens and back. Knows nothing of chats or templates."""
 
 import ctypes as C
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,13 @@ _NO_VOCABULARY = 0  # LLAMA_VOCAB_TYPE_NONE
 _SPM, _BPE, _RWKV, _PLAMO2 = 1, 2, 5, 6  # LLAMA_VOCAB_TYPE_*; the others (WPM, UGM) drop or merge some of the text
 _PIECE_BYTES = 64
 _STRIPS = 1 << 7 | 1 << 8  # LLAMA_TOKEN_ATTR_LSTRIP, LLAMA_TOKEN_ATTR_RSTRIP
+
+
+class ControlPart(NamedTuple):
+    """A part of a text, with its token if it is the name of a control token."""
+
+    text: str
+    token: int | None
 
 
 class Vocabulary:
@@ -54,6 +63,17 @@ class Vocabulary:
         if not self.has_text:
             return frozenset()  # llama.cpp aborts when asked
         return frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_control(self.handle, t))
+
+    def control_parts(self, text: str) -> Iterator[ControlPart]:
+        """The parts of a text in their order: the names of control tokens, and what stands between them."""
+        ids = self._control_names
+        names = "|".join(re.escape(name) for name in sorted(ids, key=len, reverse=True) if name in text)
+        parts = re.split(f"({names})", text) if names else [text]
+        return (ControlPart(part, ids.get(part)) for part in parts if part)
+
+    @cached_property
+    def _control_names(self) -> dict[str, int]:
+        return {name: token for token in self.control_tokens if (name := self.token_text(token))}
 
     @cached_property
     def separators(self) -> frozenset[int]:

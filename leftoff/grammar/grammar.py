@@ -4,11 +4,9 @@ Checks that the size of what a client sends is bearable. Whether llguidance supp
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 
 import msgspec
 from blake3 import blake3
@@ -154,16 +152,6 @@ def _escape_slashes(pattern: str) -> str:
     return "".join(parts)
 
 
-@lru_cache(4)
-def _control_tokens(vocabulary: Vocabulary) -> dict[str, int]:
-    return {vocabulary.token_text(token): token for token in vocabulary.control_tokens}
-
-
 def _literal_parts(text: str, vocabulary: Vocabulary) -> Iterator[str]:
-    ids = _control_tokens(vocabulary)
-    names = "|".join(re.escape(name) for name in sorted(ids, key=len, reverse=True) if name and name in text)
-    for part in re.split(f"({names})", text) if names else [text]:
-        if part in ids:
-            yield f"<[{ids[part]}]>"
-        elif part:
-            yield json.dumps(part, ensure_ascii=False)
+    for part, token in vocabulary.control_parts(text):
+        yield f"<[{token}]>" if token is not None else json.dumps(part, ensure_ascii=False)

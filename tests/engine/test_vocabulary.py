@@ -54,6 +54,19 @@ def test_special_tokens_are_read_only_when_asked_for(vocabulary: Vocabulary) -> 
         assert vocabulary.detokenize(spelled).decode() == text
 
 
+def test_a_text_is_parted_at_the_names_of_control_tokens(vocabulary: Vocabulary) -> None:
+    start, end = vocabulary.tokenize("<|im_start|><|im_end|>").tolist()
+    assert [*vocabulary.control_parts("<|im_start|>the <|im_end|><|im_end|> river")] == [
+        ("<|im_start|>", start),
+        ("the ", None),
+        ("<|im_end|>", end),
+        ("<|im_end|>", end),
+        (" river", None),
+    ]
+    assert [*vocabulary.control_parts("the river")] == [("the river", None)]
+    assert [*vocabulary.control_parts("")] == []
+
+
 def test_a_piece_may_be_half_a_character(vocabulary: Vocabulary) -> None:
     pieces = [vocabulary.piece(token) for token in vocabulary.tokenize("🙂").tolist()]
     assert len(pieces) > 1

@@ -12,7 +12,7 @@ import numpy as np
 from leftoff.chat.work import checkpoint
 from leftoff.engine.embedder import Shape
 from leftoff.engine.model import Model
-from leftoff.engine.vocabulary import Vocabulary
+from leftoff.engine.vocabulary import ControlPart, Vocabulary
 from leftoff.server.embeddings.types import MAX_TEXTS
 from leftoff.server.http.body import decode
 from leftoff.server.http.errors import bad_field
@@ -70,17 +70,14 @@ class TextReader:
         return self._fitted(filled, self.max_tokens, place)
 
     def _filled(self, query: str, text: str) -> Tokens:
+        """The template with both in their places; in them, the name of a control token is a text as any other."""
         given = {"{query}": query, "{document}": text}
-        filled = [(_PLACES.sub(lambda place: given[place[0]], part), is_control) for part, is_control in self._parts]
+        filled = [(_PLACES.sub(lambda place: given[place[0]], part), token is not None) for part, token in self._parts]
         return np.concatenate([self.vocabulary.tokenize(part, parse_special=special) for part, special in filled])
 
     @cached_property
-    def _parts(self) -> list[tuple[str, bool]]:
-        """The template in parts, and whether each is one of its control tokens. In the others, names are only text."""
-        names = set(map(self.vocabulary.token_text, self.vocabulary.control_tokens))
-        written = sorted((name for name in names if name and name in self.template), key=len, reverse=True)
-        parts = re.split(f"({'|'.join(map(re.escape, written))})", self.template) if written else [self.template]
-        return [(part, part in names) for part in parts]
+    def _parts(self) -> list[ControlPart]:
+        return [*self.vocabulary.control_parts(self.template)]
 
     def _one(self, value: object, place: str) -> Tokens:
         checkpoint()
