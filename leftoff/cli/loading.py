@@ -28,7 +28,7 @@ from leftoff.host.build import Fitted, open_host
 from leftoff.host.fleet import Fleet
 from leftoff.host.host import ModelHost
 from leftoff.host.request_log import RequestLog, Watcher
-from leftoff.hub.files import Begin, download_file
+from leftoff.hub.files import Begin, silent
 from leftoff.hub.reference import default_model, find_model
 from leftoff.scheduler.gate import Gate
 from leftoff.server.http.line_rate import LineRate
@@ -71,11 +71,10 @@ def load_host(
             raise SettingError(f"{path}: {error}. Give another template with --chat-template-file FILE") from error
 
 
-def with_files(settings: Settings, begin: Begin | None = None) -> Settings:
+def with_files(settings: Settings, begin: Begin = silent) -> Settings:
     """The settings with the files of the models that are wanted, fetched if need be; `begin` shows how far that is."""
-    find = partial(find_model, download=partial(download_file, begin=begin) if begin else download_file)
-    path = find(settings.model) if settings.model else default_model()
-    draft = str(find(settings.model_draft)) if settings.model_draft else ""
+    path = find_model(settings.model, begin) if settings.model else default_model()
+    draft = str(find_model(settings.model_draft, begin)) if settings.model_draft else ""
     return dataclasses.replace(settings, model=str(path), model_draft=draft)
 
 

@@ -37,7 +37,8 @@ class HubError(LeftoffError):
     """A model that could not be found or downloaded. The message names it and says what to do."""
 
 
-def _silent(_title: str) -> Progress:
+def silent(_title: str) -> Progress:
+    """A `Begin` that shows nothing."""
     return lambda _fraction: None
 
 
@@ -59,7 +60,7 @@ def list_files(repo: str) -> Sequence[str]:
         raise _no_hub(url) from error
 
 
-def download_file(repo: str, file: str, begin: Begin = _silent) -> Path:
+def download_file(repo: str, file: str, begin: Begin = silent) -> Path:
     """The file on this machine, downloaded unless it is there in the newest version."""
     if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
         raise HubError(f"{repo} names a file {file!r}, which would be written elsewhere: take another repository")

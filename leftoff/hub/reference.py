@@ -9,18 +9,15 @@ This module chooses the files; `files.py` lists and downloads them.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from leftoff.errors import meant
 from leftoff.hub.catalogue import catalogue, reference_of
-from leftoff.hub.files import HubError, download_file, list_files
+from leftoff.hub.files import Begin, HubError, download_file, list_files, silent
 from leftoff.models import EMBEDDED
-
-ListFiles = Callable[[str], Sequence[str]]
-Download = Callable[[str, str], Path]
 
 # Best first: the usual size, then larger ones, then smaller ones, then unquantised.
 PREFERRED = (
@@ -109,13 +106,16 @@ def _preferred_projector(files: Sequence[str]) -> str | None:
     return next((file for file in found if _QUANT_F16.search(file)), found[0] if found else None)
 
 
-def find_model(text: str, list_: ListFiles = list_files, download: Download = download_file) -> Path:
-    """The file of a reference, downloaded if needed. Whether a path exists is checked when it is loaded."""
+def find_model(text: str, begin: Begin = silent) -> Path:
+    """The file of a reference, downloaded if needed. Whether a path exists is checked when it is loaded.
+
+    `begin` is told of each download, and shows how far it is.
+    """
     reference = parse_reference(text)
     if reference is None or Path(text).is_file():
         _refuse_unknown_name(text)
         return Path(text).expanduser()
-    return fetch(reference, list_, download)
+    return _fetch(reference, begin)
 
 
 def parse_reference(text: str) -> Reference | None:
@@ -133,13 +133,13 @@ def _refuse_unknown_name(text: str) -> None:
         raise HubError(f"{text} is neither a file here nor the name of a model{hint}")
 
 
-def fetch(reference: Reference, list_: ListFiles, download: Download) -> Path:
+def _fetch(reference: Reference, begin: Begin) -> Path:
     """Downloads all parts of a model, and its projector; returns the first part, from which the others are found."""
-    files = [file for file in list_(reference.repo) if file.lower().endswith(".gguf")]
+    files = [file for file in list_files(reference.repo) if file.lower().endswith(".gguf")]
     weights = choose(reference, files)
-    paths = [download(reference.repo, file) for file in weights.files]
+    paths = [download_file(reference.repo, file, begin) for file in weights.files]
     if (projector := _preferred_projector(files)) is not None:
-        download(reference.repo, projector)
+        download_file(reference.repo, projector, begin)
     return paths[0]
 
 

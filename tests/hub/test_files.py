@@ -2,33 +2,27 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from leftoff.hub.download import Progress
 from leftoff.hub.files import HubError, download_file, list_files
 from leftoff.hub.reference import find_model
 from leftoff.models import EMBEDDED
 from tests.cli.running import serving
-from tests.hubs import LocalHub, serving_hub
+from tests.hubs import LocalHub
 from tests.patience import PATIENCE_S
 
 REPO, FILE = "org/repo", "model-Q4_K_M.gguf"
 CONTENT = os.urandom(1000)
-SETTINGS = ("HF_TOKEN", "HF_HUB_CACHE", "HF_TOKEN_PATH", "HTTP_PROXY", "http_proxy")
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
-    for name in SETTINGS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    with serving_hub() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        hub.repos[REPO] = {"README.md": b"#", FILE: CONTENT}
-        yield hub
+def hub(local_hub: LocalHub) -> LocalHub:
+    local_hub.repos[REPO] = {"README.md": b"#", FILE: CONTENT}
+    return local_hub
 
 
 def blobs(tmp_path: Path) -> dict[str, bytes]:
@@ -40,11 +34,11 @@ def test_a_file_is_downloaded_with_progress_and_lies_where_others_find_it(hub: L
     seen: list[float] = []
     titles: list[str] = []
 
-    def begin(title: str) -> object:
+    def begin(title: str) -> Progress:
         titles.append(title)
         return seen.append
 
-    path = find_model(REPO, download=lambda repo, file: download_file(repo, file, begin))  # type: ignore[arg-type]
+    path = find_model(REPO, begin)
     assert path.read_bytes() == CONTENT
     assert titles == [f"downloading {FILE}, 1,000 B"]
     assert seen == sorted(seen)

@@ -1,4 +1,4 @@
-"""Model references, on listings as they are found on the hub. Nothing here reaches a network."""
+"""Model references, on listings as they are found on the hub. Nothing here leaves this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from leftoff.hub.files import HubError
 from leftoff.hub.reference import Reference, choose, find_model, group, parse_reference
+from tests.hubs import LocalHub
 
 FILES = (
     *("README.md", "config.json", "mmproj-F16.gguf", "model-Q2_K.gguf", "model-Q4_K_M.gguf"),
@@ -20,24 +21,6 @@ def chosen(text: str, files: Sequence[str] = FILES) -> tuple[str, ...]:
     reference = parse_reference(text)
     assert reference is not None
     return choose(reference, files).files
-
-
-class LocalHub:
-    """Listing and downloading, from a folder."""
-
-    def __init__(self, folder: Path, files: Sequence[str]) -> None:
-        self.folder = folder
-        self.files = files
-        self.downloaded: list[str] = []
-
-    def list_files(self, repo: str) -> Sequence[str]:
-        assert repo == "org/repo"
-        return self.files
-
-    def download(self, repo: str, file: str) -> Path:
-        assert repo == "org/repo"
-        self.downloaded.append(file)
-        return self.folder / file
 
 
 @pytest.mark.parametrize(
@@ -122,11 +105,14 @@ def test_a_model_that_lacks_a_part_is_not_offered() -> None:
     assert chosen("org/repo", files) == ("m-Q8_0.gguf",)
 
 
-def test_every_part_is_downloaded_and_the_first_is_loaded(tmp_path: Path) -> None:
-    hub = LocalHub(tmp_path, FILES)
-    path = find_model("org/repo:BF16", hub.list_files, hub.download)
-    assert path == tmp_path / "BF16/model-BF16-00001-of-00003.gguf"
-    assert hub.downloaded == [*chosen("org/repo:BF16"), "mmproj-F16.gguf"]
+def test_every_part_is_downloaded_and_the_first_is_loaded(local_hub: LocalHub) -> None:
+    local_hub.repos["org/repo"] = {file: file.encode() for file in FILES}
+    path = find_model("org/repo:BF16")
+    first, *_ = parts = chosen("org/repo:BF16")
+    assert path.as_posix().endswith(first)
+    assert path.read_bytes() == first.encode()
+    contents = [path for method, path, _ in local_hub.requests if method == "GET" and path.startswith("/cdn/")]
+    assert contents == [f"/cdn/org/repo/{file}" for file in (*parts, "mmproj-F16.gguf")]
 
 
 def test_a_file_wins_over_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
