@@ -14,12 +14,15 @@ Schema = Mapping[str, Any]
 
 MAX_DEPTH = 64
 MAX_DIVISOR = 10_000
+MAX_JOINED_PATTERNS = 8  # the compiler takes twice the time and memory with each more that a text must match
 MAX_PAIRS = 1_000_000  # of optional properties: each is compiled with each that may follow it, a million in 0.3 s
 _MAX_OTHER_REFERENCES = 64
 
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _SCHEMA_LISTS = ("prefixItems", "anyOf", "oneOf")
 _SCHEMAS = ("items", "additionalProperties")
+_JOINING = frozenset({"$ref", "anyOf", "oneOf"})
+_JOINED = frozenset({*_SCHEMAS, "properties", "patternProperties", "prefixItems", "pattern"})
 _MAY_ADD_PROPERTIES = frozenset(
     {"additionalProperties", "patternProperties", "unevaluatedProperties", "minProperties", "$ref", "anyOf", "oneOf"}
 )
@@ -40,6 +43,7 @@ def check_schema(schema: Schema) -> None:
         level = [inner for outer in level for inner in _inner(outer)]
     if level:
         raise GrammarError(f"the schema is nested more than {MAX_DEPTH} deep: use '$ref' and '$defs'")
+    _check_patterns(schema)
 
 
 def close_objects(schema: Schema) -> Schema:
@@ -89,6 +93,27 @@ def _values(schema: Schema) -> list[object]:
     for value in values:  # which grows while it is gone through
         values += _inner(value)
     return values
+
+
+def _check_patterns(schema: Schema) -> None:
+    mappings = [value for value in _values(schema) if isinstance(value, Mapping)]
+    num_patterns = len({pattern for value in mappings for pattern in _patterns(value)})
+    if num_patterns > MAX_JOINED_PATTERNS and any(map(_joins, mappings)):
+        raise GrammarError(
+            f"there are {num_patterns} patterns, and 'allOf', or what stands beside '$ref', 'anyOf' or 'oneOf', may ask"
+            f" for several of them in one text: use at most {MAX_JOINED_PATTERNS}, or do not join schemas"
+        )
+
+
+def _patterns(schema: Mapping[str, Any]) -> list[str]:
+    pattern, by_pattern = schema.get("pattern"), schema.get("patternProperties")
+    return [*([pattern] if isinstance(pattern, str) else []), *(by_pattern if isinstance(by_pattern, Mapping) else ())]
+
+
+def _joins(schema: Mapping[str, Any]) -> bool:
+    """Whether a value may have to follow several schemas at once."""
+    joining = schema.keys() & _JOINING
+    return "allOf" in schema or len(joining) > 1 or bool(joining and schema.keys() & _JOINED)
 
 
 def _check_divisor(schema: object) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import closing
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -55,6 +56,37 @@ def test_a_schema_that_explodes_is_refused_soon(grammars: Grammars) -> None:
     branches: list[dict[str, Any]] = [{"anyOf": [{"properties": {name: {}}} for name in row]} for row in names]
     with pytest.raises(GrammarError, match="too complex"):
         grammars.compile(from_schema({"allOf": branches}))
+
+
+_ENDS = [f".*a{number}" for number in range(9)]
+_TEXT: dict[str, Any] = {"type": "string"}
+
+
+def _beside(key: str, pattern: str, inner: dict[str, Any]) -> dict[str, Any]:
+    """A pattern beside a keyword that leads to another schema."""
+    is_reference = key == "$ref"
+    return {"pattern": pattern} | ({key: "#/$defs/a", "$defs": {"a": inner}} if is_reference else {key: [inner]})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"pattern": pattern} for pattern in _ENDS]},
+        reduce(lambda inner, pattern: _beside("anyOf", pattern, inner), _ENDS, _TEXT),
+        reduce(lambda inner, pattern: _beside("$ref", pattern, inner), _ENDS, _TEXT),
+        {"allOf": [{"patternProperties": {pattern: {}}} for pattern in _ENDS]},
+    ],
+)
+def test_patterns_that_one_text_must_match_are_few(schema: dict[str, Any]) -> None:
+    """Each doubles what the compiler takes: 24 of them all memory there is."""
+    with pytest.raises(GrammarError, match="there are 9 patterns"):
+        from_schema(schema)
+
+
+def test_patterns_for_different_texts_may_be_many(grammars: Grammars) -> None:
+    either = {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/code"}], "title": "Code", "default": None}
+    texts = {f"text {number}": {"type": "string", "pattern": f"^a{number}"} for number in range(20)}
+    grammars.compile(from_schema({"properties": texts | {"either": either}, "$defs": {"code": {"pattern": "^b"}}}))
 
 
 @pytest.mark.parametrize(
