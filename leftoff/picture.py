@@ -11,6 +11,7 @@ import binascii
 import io
 import re
 import threading
+import time
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ MAX_SIDE = 1 << 15
 _MEGAPIXEL = 1_000_000
 _CHUNK = 1 << 18  # characters of base64: whole groups of four
 _KNOWN_SIZES = 1 << 14
+_CPU_SECONDS = 10  # fifty megapixels take one or two
+_READ_BYTES = 4 << 10  # at once: some fifty scans of a JPEG, each of which may take as long as the whole picture
 _HELD_BYTES = 256 << 20  # of pixels that wait, of all requests
 
 # What is odd in the file of a client is no news for the operator, and Python would keep each text for ever.
@@ -141,11 +144,17 @@ class Pictures:
     What is remembered for one owner is not used for another.
     """
 
-    def __init__(self, *, max_megapixels: int = 50, max_held_bytes: int = _HELD_BYTES) -> None:
-        """Pixels beyond `max_held_bytes` do not wait: they are decoded again when they are read."""
+    def __init__(
+        self, *, max_megapixels: int = 50, max_held_bytes: int = _HELD_BYTES, cpu_seconds: float = _CPU_SECONDS
+    ) -> None:
+        """Pixels beyond `max_held_bytes` do not wait: they are decoded again when they are read.
+
+        A file that takes longer to decode is refused: others wait for their turn.
+        """
         self.num_decoded = 0
         self._max_pixels = max_megapixels * _MEGAPIXEL
         self._max_held_bytes = max_held_bytes
+        self._cpu_seconds = cpu_seconds
         self._sizes: LruCache[tuple[str, bytes], Size] = LruCache(max_entries=_KNOWN_SIZES)
         self._held: WeakValueDictionary[tuple[str, bytes], Held] = WeakValueDictionary()
         self._holding = threading.Lock()
@@ -192,7 +201,7 @@ class Pictures:
     def decode(self, picture: Picture) -> Pixels:
         self.num_decoded += 1
         try:
-            return _decoded(picture.data, self._max_pixels)
+            return _decoded(picture.data, self._max_pixels, self._cpu_seconds)
         except PictureError as error:
             raise PictureError(f"{picture.name} {error}") from error
         except MemoryError as error:
@@ -235,7 +244,21 @@ def kind_of(data: bytes) -> str | None:
     return next((kind for start, kind in starts.items() if data.startswith(start)), None)
 
 
-def _decoded(data: bytes, max_pixels: int) -> Pixels:
+class _TimedFile(io.BytesIO):
+    """A file that can be read for so many seconds of computing: small ones may take hours to decode."""
+
+    def __init__(self, data: bytes, cpu_seconds: float) -> None:
+        super().__init__(data)
+        self._cpu_seconds = cpu_seconds
+        self._began = time.thread_time()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if time.thread_time() - self._began > self._cpu_seconds:
+            raise PictureError(f"takes more than {self._cpu_seconds:g} s to decode: save it anew")
+        return super().read(size)
+
+
+def _decoded(data: bytes, max_pixels: int, cpu_seconds: float) -> Pixels:
     from PIL import Image, ImageOps, WebPImagePlugin  # noqa: F401, PLC0415  (a tenth of a second, and seldom needed)
 
     kind = kind_of(data)
@@ -244,11 +267,12 @@ def _decoded(data: bytes, max_pixels: int) -> Pixels:
         raise PictureError(f"{problem}: must be a PNG, JPEG, GIF, WebP or BMP file")
     Image.preinit()
     # not by `Image.open`, which warns of what is larger than its own limit: here is another
-    with Image.OPEN[kind][0](io.BytesIO(data), "") as image:
+    with Image.OPEN[kind][0](_TimedFile(data, cpu_seconds), "") as image:
         width, height = image.size
         if width * height > max_pixels or max(width, height) > MAX_SIDE:
             most = f"at most {max_pixels // _MEGAPIXEL} megapixels (--image-megapixels) and {MAX_SIDE} on a side"
             raise PictureError(f"has {width} by {height} pixels: {most} are taken")
+        image.decodermaxblock = _READ_BYTES
         image.load()
         turned = ImageOps.exif_transpose(image)
         return np.ascontiguousarray(_rgb(turned))

@@ -2,6 +2,7 @@ import base64
 import io
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -52,6 +53,19 @@ def test_the_pixels_are_counted_before_they_are_decoded(monkeypatch: pytest.Monk
         Pictures(max_megapixels=8).take(bomb)
     with pytest.raises(PictureError, match="has 40000 by 1 pixels"):
         Pictures().take(long)
+
+
+def test_a_file_that_takes_long_to_decode_is_refused_soon() -> None:
+    """A scan of a progressive JPEG goes over all pixels, and has few bytes; pieces of EXIF are put together."""
+    file, pieces = file_of("JPEG", "L", (2000, 2000), color=128, progressive=True), [60_000] * 300 + [8] * 20_000
+    scans = file[file.rindex(b"\xff\xda") : -2] * 4000
+    exif = b"".join(b"\xff\xe1%b%b" % ((size + 2).to_bytes(2), b"Exif".ljust(size, b"\0")) for size in pieces)
+    for bomb in (file[:-2] + scans + file[-2:], file[:2] + exif + file[2:]):
+        began = time.thread_time()
+        with pytest.raises(PictureError, match=r"^the image takes more than 0.2 s to decode"):
+            Pictures(cpu_seconds=0.2).take(bomb)
+        assert time.thread_time() - began < 5
+    assert Pictures().take(file).width == 2000
 
 
 @pytest.mark.parametrize("size", [(10_000, 10_000), (20_000, 20_000)])
