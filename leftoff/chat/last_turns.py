@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from blake3 import blake3
-from msgspec import msgpack
+from msgspec import json
 
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.prompts import MadePrompt
@@ -62,4 +62,4 @@ def _name(conversation: Conversation) -> bytes | None:
     """A hash of the first messages after the header, which clients change. None for a conversation that has fewer."""
     start = header_size(conversation.messages)
     first = conversation.messages[start : start + _NAMING]
-    return blake3(msgpack.encode((conversation.namespace, first))).digest() if len(first) == _NAMING else None
+    return blake3(json.encode((conversation.namespace, first))).digest() if len(first) == _NAMING else None

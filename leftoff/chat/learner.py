@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import msgspec
 from blake3 import blake3
-from msgspec import msgpack
 
 from leftoff.chat.conversation import Conversation, Note
 from leftoff.chat.header_rules import Applied, header_texts, with_header_texts
@@ -111,7 +110,7 @@ class Learner:
         header = _header(conversation.messages, conversation.namespace)
         if header is not None:
             with self._lock:
-                self._others(header, msgpack.encode(conversation.tools or ()))
+                self._others(header, msgspec.json.encode(conversation.tools or ()))
 
     def moves(self, is_meant: Callable[[str], bool]) -> list[LearnedMove]:
         """The moves in use in the namespaces that are meant."""
@@ -140,7 +139,7 @@ class Learner:
         return self._moves.setdefault(owner_of(namespace), [])
 
     def _begin(self, header: _Header, tools: Sequence[ToolDict] | None, notes: list[Note]) -> _Match | None:
-        match = self._match(header) or self._learn(header, msgpack.encode(tools or ()), notes)
+        match = self._match(header) or self._learn(header, msgspec.json.encode(tools or ()), notes)
         if match is not None and not self._is_right(match):
             match = None
         name, values = (match.move.name, {*map(hash_of, match.parted.values)}) if match is not None else ("", set())
@@ -205,7 +204,7 @@ class Learner:
 
     def _others(self, header: _Header, tools: bytes) -> list[Texts]:
         """Earlier headers of the same client; none if this header is among them. It is remembered."""
-        client = blake3(msgpack.encode((header.namespace, len(header.texts), tools))).digest()
+        client = blake3(msgspec.json.encode((header.namespace, len(header.texts), tools))).digest()
         samples = self._samples.get(client)
         known = samples.headers if samples is not None else ()
         others = [texts for texts in known if texts != header.texts]
@@ -246,5 +245,5 @@ def _header(messages: Sequence[MessageDict], namespace: str) -> _Header | None:
         return None
     is_reply = [message.get("role") == "assistant" for message in messages]
     end = is_reply.index(True) if any(is_reply) else len(messages)
-    opening = blake3(msgpack.encode((namespace, messages[header_size(messages) : end]))).digest()
+    opening = blake3(msgspec.json.encode((namespace, messages[header_size(messages) : end]))).digest()
     return _Header(namespace, texts, opening, is_new=not any(is_reply))

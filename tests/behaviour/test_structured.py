@@ -284,6 +284,7 @@ ODD_TOOL = {"name": "odd", "strict": True, "parameters": {"properties": {"a": {"
         ({"json_schema": {"contains": {}}}, "json_schema", "'contains'"),
         ({"guided_json": "{"}, "guided_json", "not JSON"),
         ({"guided_json": "[]"}, "guided_json", "object"),
+        ({"guided_json": '{"a":' * 5000 + "1" + "}" * 5000}, "guided_json", "nested too deeply"),
         ({"guided_regex": "(a"}, "guided_regex", "unclosed group"),
         ({"guided_choice": []}, "guided_choice", "nothing to choose from"),
         ({"grammar": "root ::= lost"}, "grammar", "'lost'"),

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
 from blake3 import blake3
-from msgspec import msgpack
 
 from leftoff.chat.formats.parser import Output
 from leftoff.chat.template.render import ChatTemplate, TemplateError
@@ -105,7 +105,7 @@ class Guides:
 
     def _triggers(self, output: Output, choice: ToolChoice, tools: ToolGrammars) -> tuple[Trigger, ...]:
         """A client offers the same tools with every turn: their grammars are made once."""
-        key = blake3(msgpack.encode((choice.tools, output.one_call))).digest()
+        key = blake3(msgspec.json.encode((choice.tools, output.one_call))).digest()
         known = self.host.call_triggers.get(key)
         if known is None:
             known = tools.triggers()
@@ -198,8 +198,8 @@ def _from_json(value: Schema | str) -> Grammar:
         check_characters(len(value))
     try:
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise GrammarError(f"it is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"it is not JSON, or nested too deeply: {error}") from error
     if not isinstance(schema, dict):
         raise GrammarError("a schema must be an object")
     return from_schema(schema)
