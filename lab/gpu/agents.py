@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from lab.gpu.completion import Completed
+from lab.bench.completion import Completed
 from lab.gpu.record import Series
 from lab.gpu.rig import Server
 

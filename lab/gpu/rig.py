@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 
 import httpx
 
+from lab.bench.completion import Completed, Prompts, complete
 from lab.bench.errors import BenchError
 from lab.bench.port import free_port
 from lab.bench.process import Process
-from lab.gpu.completion import Completed, Prompts, complete
 from lab.gpu.record import Record
 
 XLLAMACPP = "xllamacpp"  # in place of a llama-server: the one in that wheel, for the CPU

@@ -4,8 +4,8 @@ import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
+from lab.bench.completion import SAMPLED
 from lab.gpu import goals
-from lab.gpu.completion import SAMPLED
 from lab.gpu.record import Series
 from lab.gpu.rig import Rig, Server
 

@@ -9,43 +9,35 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from statistics import median
 
-import httpx
 from rich.console import Console
 from rich.table import Table
 
+from lab.bench.completion import stream
+from lab.bench.process import Process
 from lab.speed.agent_work import Work, agent_work, nothing_to_repeat
-from lab.speed.server import started
 
 OFF, ON, PEER = "leftoff --draft off", "leftoff", "llama-server"
 Rates = dict[str, list[float]]  # by side
 
 
-def rate(http: httpx.Client, work: Work) -> float:
+def rate(url: str, work: Work) -> float:
     """Tokens per second after the first. Raises ValueError if the reply is not the one wanted."""
-    body = {"prompt": work.prompt, "grammar": work.grammar, "n_predict": 4096, "temperature": 0, "cache_prompt": True}
-    first = last = 0.0
-    text, num_tokens = "", 0
-    with http.stream("POST", "/completion", json=body | {"stream": True}) as response:
-        for line in response.iter_lines():
-            if not line.startswith("data: "):
-                continue
-            event = json.loads(line.removeprefix("data: "))
-            last = time.perf_counter()
-            first = first or last
-            text += event.get("content", "")
-            num_tokens = event.get("timings", {}).get("predicted_n", num_tokens)
+    fixed = {"n_predict": 4096, "temperature": 0, "cache_prompt": True, "stream": True}
+    _, came = stream(url, json.dumps({"prompt": work.prompt, "grammar": work.grammar, **fixed}).encode())
+    events = [json.loads(line.removeprefix(b"data: ")) for _, line in came]
+    text = "".join(event.get("content", "") for event in events)
     if text.strip() != work.reply.strip():
         raise ValueError(f"{work.task}: another reply came: {text[-80:]!r}")
-    return (num_tokens - 1) / (last - first)
+    num_tokens = int(events[-1]["timings"]["predicted_n"])
+    return (num_tokens - 1) / (came[-1][0] - came[0][0])
 
 
-def play(sides: dict[str, httpx.Client], works: Iterable[Work], found: dict[str, Rates], number: int) -> None:
+def play(sides: dict[str, str], works: Iterable[Work], found: dict[str, Rates], number: int) -> None:
     """Asks each side in turn, in every other round the last one first. The first branch only makes a task known."""
     seen: set[str] = set()
     for work in works:
@@ -82,13 +74,12 @@ def main() -> None:
     arguments = parser.parse_args()
     common = [arguments.model, "--slots", "4", "--ctx", "16384", "--threads", str(arguments.threads)]
     leftoff = [sys.executable, "-m", "leftoff", "serve", *common, "--port", "0", "--disk", "0"]
-    commands = {OFF: ([*leftoff, "--draft", "off"], "http://"), ON: (leftoff, "http://")}
+    commands = {OFF: [*leftoff, "--draft", "off"], ON: leftoff}
     if "LEFTOFF_LIBLLAMA" not in os.environ:
-        commands[PEER] = ([sys.executable, "-m", "lab.bench.peer", *common, "--ngram"], "URL")
+        commands[PEER] = [sys.executable, "-m", "lab.bench.peer", *common, "--ngram"]
     found: dict[str, Rates] = defaultdict(lambda: defaultdict(list))
     with ExitStack() as stack:
-        urls = {side: stack.enter_context(started(*command)) for side, command in commands.items()}
-        sides = {side: httpx.Client(base_url=url, timeout=600) for side, url in urls.items()}
+        sides = {side: stack.enter_context(closing(Process(command))).url for side, command in commands.items()}
         for number in range(arguments.rounds):
             play(
                 sides, [*agent_work(number), *map(nothing_to_repeat, range(3 * number, 3 * number + 3))], found, number

@@ -5,38 +5,26 @@ above 1 means that leftoff is the faster one, and is the median of all rounds' r
 """
 
 import argparse
-import asyncio
 import json
 import math
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from statistics import median
 from tempfile import TemporaryDirectory
 
-import httpx
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from lab.bench.completion import Prompts, complete
+from lab.bench.process import Process
 from leftoff.engine.model import Model
 
-
-@dataclass(frozen=True)
-class Measured:
-    """What one stream showed, at the client."""
-
-    first_token_ms: float
-    num_tokens: int
-    reply_ms: float
-
-    @property
-    def tokens_per_second(self) -> float:
-        return 1000 * (self.num_tokens - 1) / self.reply_ms
+_STREAMS = 4
 
 
 @dataclass(frozen=True)
@@ -49,72 +37,32 @@ class Row:
     interval: tuple[float, float]
 
 
-class Client:
-    """One server, asked over HTTP."""
+Probe = Callable[[str, Prompts, int], float]  # of a server's URL, in a round: each has prompts of its own
 
-    def __init__(self, url: str) -> None:
-        # llama-server closes idle connections after seconds, just when the next request may be on its way
-        self._http = httpx.AsyncClient(base_url=url, timeout=600, limits=httpx.Limits(max_keepalive_connections=0))
-        self.history: list[int] = []
 
-    async def complete(self, tokens: list[int], num_reply: int) -> Measured:
-        body = {
-            "prompt": tokens,
-            "n_predict": num_reply,
-            "temperature": 0,
-            "ignore_eos": True,
-            "stream": True,
-            "cache_prompt": True,
-        }
+def decode_rate(url: str, prompts: Prompts, number: int) -> float:
+    reply = complete(url, prompts.tokens(f"decode {number}", 32), 192)
+    return 1000 * (reply.generated - 1) / reply.reply_ms
+
+
+def prefill_rate(url: str, prompts: Prompts, number: int) -> float:
+    return 1000 * 3000 / complete(url, prompts.tokens(f"prefill {number}", 3000), 2).first_token_ms
+
+
+def parallel_rate(url: str, prompts: Prompts, number: int) -> float:
+    asked = [prompts.tokens(f"stream {stream} {number}", 32) for stream in range(_STREAMS)]
+    with ThreadPoolExecutor(_STREAMS) as pool:
         began = time.perf_counter()
-        first = last = 0.0
-        count = 0
-        async with self._http.stream("POST", "/completion", json=body) as response:
-            assert response.status_code == 200, await response.aread()
-            async for line in response.aiter_lines():
-                if not line.startswith("data: "):
-                    continue
-                last = time.perf_counter()
-                first = first or last
-                count += 1
-        return Measured(1000 * (first - began), max(2, min(count, num_reply)), max(1e-3, 1000 * (last - first)))
+        replies = list(pool.map(lambda prompt: complete(url, prompt, 96), asked))
+        return sum(reply.generated for reply in replies) / (time.perf_counter() - began)
 
 
-class Prompts:
-    """Random token ids, new ones for every question: nothing is known that was not meant to be."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._rng = np.random.default_rng(7)
-
-    def new(self, num_tokens: int) -> list[int]:
-        tokens: list[int] = self._rng.integers(100, self._size - 100, num_tokens).tolist()
-        return tokens
-
-
-Probe = Callable[[Client, Prompts], Coroutine[None, None, float]]
-
-
-async def decode_rate(client: Client, prompts: Prompts) -> float:
-    return (await client.complete(prompts.new(32), 192)).tokens_per_second
-
-
-async def prefill_rate(client: Client, prompts: Prompts) -> float:
-    return 1000 * 3000 / (await client.complete(prompts.new(3000), 2)).first_token_ms
-
-
-async def parallel_rate(client: Client, prompts: Prompts) -> float:
-    began = time.perf_counter()
-    replies = await asyncio.gather(*(client.complete(prompts.new(32), 96) for _ in range(4)))
-    return sum(reply.num_tokens for reply in replies) / (time.perf_counter() - began)
-
-
-async def warm_first_token(client: Client, prompts: Prompts) -> float:
+def warm_first_token(url: str, prompts: Prompts, number: int) -> float:
     """A turn after 6,000 tokens of history, as 1000 / ms so that more is better."""
-    if not client.history:
-        client.history = prompts.new(6000)
-        await client.complete(client.history, 2)
-    return 1000 / (await client.complete(client.history + prompts.new(40), 2)).first_token_ms
+    history = prompts.tokens("history", 6000)
+    if number == 0:
+        complete(url, history, 2)
+    return 1000 / complete(url, history + prompts.tokens(f"turn {number}", 40), 2).first_token_ms
 
 
 PROBES: dict[str, tuple[str, Probe]] = {
@@ -125,34 +73,17 @@ PROBES: dict[str, tuple[str, Probe]] = {
 }
 
 
-@contextmanager
-def started(command: list[str], marker: str) -> Iterator[str]:
-    """A server process; its URL is read off its output."""
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert process.stdout is not None
-    try:
-        line = next(line for line in process.stdout if marker in line)
-        url = next(word for word in line.split() if word.startswith("http") or ":" in word)
-        yield url if url.startswith("http") else f"http://{url}"
-    finally:
-        process.kill()
-        process.wait()
+def compare(ours: str, theirs: str, prompts: Prompts, rounds: int) -> list[Row]:
+    """Two servers, by their URLs."""
+    return [row(name, unit, probe, (ours, theirs), prompts, rounds) for name, (unit, probe) in PROBES.items()]
 
 
-async def compare(ours: str, theirs: str, vocabulary_size: int, rounds: int) -> list[Row]:
-    prompts = Prompts(vocabulary_size)
-    clients = (Client(ours), Client(theirs))
-    return [await row(name, unit, probe, clients, prompts, rounds) for name, (unit, probe) in PROBES.items()]
-
-
-async def row(name: str, unit: str, probe: Probe, clients: tuple[Client, Client], prompts: Prompts, rounds: int) -> Row:
-    seen: list[dict[Client, float]] = []
-    for index in range(rounds + 1):  # A B B A, so that none always comes after the other
-        order = clients if index % 2 else clients[::-1]
-        seen.append({client: await probe(client, prompts) for client in order})
-    left, right = ([figures[client] for figures in seen[1:]] for client in clients)  # the first one only warms up
+def row(name: str, unit: str, probe: Probe, urls: tuple[str, str], prompts: Prompts, rounds: int) -> Row:
+    seen: list[dict[str, float]] = []
+    for number in range(rounds + 1):  # A B B A, so that none always comes after the other
+        order = urls if number % 2 else urls[::-1]
+        seen.append({url: probe(url, prompts, number) for url in order})
+    left, right = ([figures[url] for figures in seen[1:]] for url in urls)  # the first one only warms up
     ratios = sorted(mine / other for mine, other in zip(left, right, strict=True))
     return Row(name, unit, median(left), median(right), median(ratios), median_interval(ratios))
 
@@ -181,14 +112,14 @@ def main() -> None:
     common = [arguments.model, "--slots", "4", "--ctx", "16384", "--threads", str(arguments.threads)]
     leftoff = [sys.executable, "-m", "leftoff", "serve", *common, "--port", "0"]
     model = Model(arguments.model)
-    vocabulary_size = model.vocabulary.size
+    prompts = Prompts(model.vocabulary.size)
     model.close()
     with (
         TemporaryDirectory() as folder,  # else the prompts of an earlier run are found on disk
-        started([*leftoff, "--cache-dir", folder], "http://") as ours,
-        started([sys.executable, "-m", "lab.bench.peer", *common], "URL") as theirs,
+        closing(Process([*leftoff, "--cache-dir", folder])) as ours,
+        closing(Process([sys.executable, "-m", "lab.bench.peer", *common])) as theirs,
     ):
-        rows = asyncio.run(compare(ours, theirs, vocabulary_size, arguments.rounds))
+        rows = compare(ours.url, theirs.url, prompts, arguments.rounds)
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:

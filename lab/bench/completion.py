@@ -23,6 +23,7 @@ class Completed:
     """A reply, and what it took. `computed` prompt tokens were read, as the server reports it."""
 
     first_token_ms: float
+    reply_ms: float  # from the first token to the last
     computed: int
     generated: int
     tokens: tuple[int, ...]
@@ -36,7 +37,7 @@ def complete(
     which = {"model": model} if model else {}
     body = json.dumps({**which, "prompt": prompt, "n_predict": num_reply, **fixed, **(sampling or _GREEDY)}).encode()
     try:
-        began, came = _stream(url, body)
+        began, came = stream(url, body)
     except (OSError, http.client.HTTPException) as error:
         raise BenchError(f"{url} stopped answering ({error or type(error).__name__})") from error
     chunks = [json.loads(line.removeprefix(_DATA)) for _, line in came if b"[DONE]" not in line]
@@ -47,14 +48,15 @@ def complete(
     tokens = tuple(token for chunk in chunks for token in chunk.get("tokens") or ())
     return Completed(
         1000 * (came[0][0] - began),
+        1000 * (came[-1][0] - came[0][0]),
         int(timings.get("prompt_n", len(prompt))),
         int(timings.get("predicted_n", len(tokens))),
         tokens,
     )
 
 
-def _stream(url: str, body: bytes) -> tuple[float, list[tuple[float, bytes]]]:
-    """When it was asked, and each event with the time at which it came."""
+def stream(url: str, body: bytes) -> tuple[float, list[tuple[float, bytes]]]:
+    """Asks for a completion. Returns when it was asked, and each event with the time at which it came."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_PATIENCE_S)
     try:
         began = time.perf_counter()
