@@ -4,9 +4,8 @@ Each server is started once, alone; leftoff a second time after kill -9. The ope
 begins where the one before has left the server: as few requests as give medians.
 """
 
-import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import httpx
 
 from lab.gpu import goals
-from lab.gpu.agents import NUM_AGENTS, NUM_NEW, NUM_REPLY, Agents, joined, series
+from lab.gpu.agents import FROM_END, NUM_AGENTS, NUM_NEW, NUM_REPLY, Agents, joined, series
 from lab.gpu.goals import Goal
 from lab.gpu.record import NONE, Series, listed
 from lab.gpu.rig import Rig, Server
@@ -30,7 +29,7 @@ OPERATIONS = {
     "engine": ("agents in turn, from the engine", "ms"),
     "ram": ("agents in turn, from RAM", "ms"),
     "same": ("the same prompt again", "ms"),
-    "near": ("edit 200 tokens before the end", "ms"),
+    "near": (f"edit {FROM_END} tokens before the end", "ms"),
     "anywhere": ("edit anywhere", "ms"),
     "kill": ("next turn after kill -9", "ms"),
     "alone": (f"{NUM_NEW} new tokens alone", "ms"),
@@ -40,7 +39,6 @@ OPERATIONS = {
 }
 _IN_ORDER = ("cold", "shared", "ram", "kill")
 _STREAMS = (1, 8)
-_FROM_END, _NUM_EDITED = 200, 100
 _BUS_BYTES_PER_MS = 20e6
 _SETTLED_S, _POLL_S = 1.5, 0.25
 _LONGEST_REST_S = 8
@@ -92,7 +90,7 @@ class Cells:
                 agents.turn()  # the long prompts of the others have driven them out of the engine
                 in_turn = self._turns(agents, "engine")
                 self._last_round(agents, in_turn, self._found)
-                self._edits(agents, self.extent.num_places, self._found)
+                self._found("anywhere", agents.edited_anywhere(self.extent.num_places))
                 self._from_ram(server, agents)
                 if not self.extent.is_brief:
                     _rest(server)
@@ -146,7 +144,7 @@ class Cells:
                 self._found_of_peer("kill", self._theirs["cold"])  # it keeps nothing: it reads everything
             agents = self._begin(server, self._found_of_peer)
             self._last_round(agents, NONE, self._found_of_peer)
-            self._edits(agents, self.extent.num_peer_places, self._found_of_peer)
+            self._found_of_peer("anywhere", agents.edited_anywhere(self.extent.num_peer_places))
 
     def _found_of_peer(self, name: str, found: Series) -> None:
         self._theirs[name] = found
@@ -167,8 +165,8 @@ class Cells:
             found(f"decode {num_streams}", Series(tuple(rates)))
 
     def _cold(self, server: Server, found: _Found) -> None:
-        names = [f"cold {number}" for number in range(self.extent.num_cold)]
-        found("cold", _ask_each(server, (server.prompts.tokens(name, self.rig.long) for name in names)))
+        prompts = [server.prompts.tokens(f"cold {number}", self.rig.long) for number in range(self.extent.num_cold)]
+        found("cold", series([server.ask(prompt, NUM_REPLY) for prompt in prompts]))
 
     def _begin(self, server: Server, found: _Found) -> Agents:
         agents = Agents(server, self.rig.long, self.extent.num_agents)
@@ -181,17 +179,11 @@ class Cells:
         turns, same, near = [in_turn], [], []
         for number in range(agents.count):
             turns.append(agents.turn_of(number))
-            prompt = agents.histories[number]
             time.sleep(self.extent.rest_s)
-            same.append(_ask_each(agents.server, [prompt]))
-            near.append(_ask_each(agents.server, [_edited(agents.server, prompt, len(prompt) - _FROM_END)]))
+            same.append(agents.again(number))
+            near.append(agents.edited_near_end(number))
         for name, parts in (("engine", turns), ("same", same), ("near", near)):
             found(name, joined(parts))
-
-    def _edits(self, agents: Agents, num_places: int, found: _Found) -> None:
-        prompt = agents.histories[-1]
-        places = random.Random(7).sample(range(len(prompt) // 16, len(prompt) - NUM_NEW), num_places)
-        found("anywhere", _ask_each(agents.server, (_edited(agents.server, prompt, place) for place in places)))
 
     # --- the record
 
@@ -234,15 +226,6 @@ class Cells:
     @property
     def _num_slots(self) -> int:
         return self.extent.num_agents if self.extent.is_brief else max(_STREAMS)
-
-
-def _ask_each(server: Server, prompts: Iterable[list[int]]) -> Series:
-    return series([server.ask(prompt, NUM_REPLY) for prompt in prompts])
-
-
-def _edited(server: Server, prompt: list[int], place: int) -> list[int]:
-    """Cut there, and continued with other tokens."""
-    return prompt[:place] + server.prompts.tokens(f"edit at {place} of {len(prompt)}", _NUM_EDITED)
 
 
 def free_engine(server: Server) -> None:

@@ -1,32 +1,30 @@
 """First tokens of prompts that are known but for a little: agents in turn, the same again, edits."""
 
-import random
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from lab.gpu import goals
-from lab.gpu.agents import NUM_AGENTS, NUM_NEW, NUM_REPLY, Agents, joined, series
+from lab.gpu.agents import FROM_END, NUM_AGENTS, NUM_EDITED, NUM_NEW, Agents, joined
 from lab.gpu.record import NONE, Series
 from lab.gpu.rig import Rig, Server
 
 PARKED_PARTS = ("parked", "same", "edit")
 _TURNS, _PEER_TURNS = 3, 1  # llama-server takes a second and more for each of the four
 _EDITS, _PEER_EDITS = 10, 2
-_FROM_END, _NUM_EDITED = 200, 100
 _REST_S = 1.0
 _FEW, _ENOUGH = 2, 4
 _MEASURES = {  # the part by whose name it is asked for, its title, its goal
     "ram": ("ram", f"{NUM_AGENTS} agents in turn on {_FEW} slots", goals.FROM_RAM),
     "parked": ("parked", f"{NUM_AGENTS} agents in turn on {_ENOUGH} slots", goals.PARKED),
     "same": ("same", "the same prompt again", goals.SAME),
-    "near": ("edit", f"edit {_FROM_END} tokens before the end", goals.EDIT_NEAR_END),
+    "near": ("edit", f"edit {FROM_END} tokens before the end", goals.EDIT_NEAR_END),
     "anywhere": ("edit", "edit at a random place", goals.EDIT_ANYWHERE),
 }
 _NOTES = {
     "ram": f"{NUM_NEW} new tokens each; leftoff with `--parked 0`, so that they come back from RAM",
     "parked": f"{NUM_NEW} new tokens each; their sequences may stay in the engine, from the second turn on",
-    "near": f"cut there, then {_NUM_EDITED} other tokens",
-    "anywhere": f"cut there, then {_NUM_EDITED} other tokens; {_EDITS} places, of llama-server {_PEER_EDITS}",
+    "near": f"cut there, then {NUM_EDITED} other tokens",
+    "anywhere": f"cut there, then {NUM_EDITED} other tokens; {_EDITS} places, of llama-server {_PEER_EDITS}",
 }
 
 
@@ -69,24 +67,13 @@ def _resumed(
     for name in ("ram", "parked"):
         if name in wanted:
             found[name] = joined([agents.turn() for _ in range(num_turns)])
-    prompt = agents.histories[-1]
     if "same" in wanted:
         time.sleep(_REST_S)
-        found["same"] = _ask_each(server, [prompt])
+        found["same"] = agents.again(-1)
     if "edit" in wanted:
         time.sleep(_REST_S)
-        found["near"] = _ask_each(server, [_edited(server, prompt, len(prompt) - _FROM_END)])
-        places = random.Random(7).sample(range(len(prompt) // 16, len(prompt) - NUM_NEW), num_edits)
-        found["anywhere"] = _ask_each(server, (_edited(server, prompt, place) for place in places))
+        found["near"] = agents.edited_near_end(-1)
+        found["anywhere"] = agents.edited_anywhere(num_edits)
     for name, one in found.items():
         rig.record.say(f"  {server.name}: {name} {one.show(in_order=True)} ms, computed {[*one.computed]}")
     return found
-
-
-def _ask_each(server: Server, prompts: Iterable[list[int]]) -> Series:
-    return series([server.ask(prompt, NUM_REPLY) for prompt in prompts])
-
-
-def _edited(server: Server, prompt: list[int], place: int) -> list[int]:
-    """Cut there, and continued with other tokens."""
-    return prompt[:place] + server.prompts.tokens(f"edit at {place}", _NUM_EDITED)
