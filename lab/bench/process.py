@@ -115,13 +115,23 @@ def _environment() -> dict[str, str]:
 
 
 def peak_bytes(pid: int) -> int | None:
-    """Of a process and all that it has started."""
+    """The most memory that was resident at once, of a process and of all that it has started, each by itself."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        own = _status_bytes(pid, "VmHWM")
     except OSError:
         return None
-    match = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return (int(match[1]) << 10 if match else 0) + sum(peak_bytes(child) or 0 for child in children(pid))
+    return own + sum(peak_bytes(child) or 0 for child in children(pid))
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory of a process that is resident now."""
+    return _status_bytes(pid, "VmRSS")
+
+
+def _status_bytes(pid: int, name: str) -> int:
+    """A figure of memory that the system keeps; 0 if it keeps none, as of a process that has ended."""
+    match = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) << 10 if match else 0
 
 
 def children(pid: int) -> Iterator[int]:

@@ -1,12 +1,11 @@
 """Long prompts that nobody has seen, one after the other after a start, and the RAM that leftoff keeps of them."""
 
-import re
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 
+from lab.bench.process import resident_bytes
 from lab.bench.table import show_mib
 from lab.gpu import goals
 from lab.gpu.record import Series
@@ -69,12 +68,6 @@ def _add_memory(rig: Rig, kept: _Kept, growth: int) -> None:
     )
     ratio = Series((kept.total / kept.pages,))
     rig.record.add("cold", "RAM of a conversation", "times its KV", ratio, goal=goals.RAM_PER_KV, note=note)
-
-
-def resident_bytes(pid: int) -> int:
-    """Of a process, now."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) << 10 if found else 0
 
 
 def _kept_when_idle(server: Server) -> _Kept:

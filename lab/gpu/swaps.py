@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import httpx
 
 from lab.bench.errors import BenchError
+from lab.bench.process import resident_bytes
 from lab.gpu import goals
 from lab.gpu.agents import NUM_NEW, NUM_REPLY, Agents, joined
 from lab.gpu.record import NONE, Series
@@ -107,13 +108,8 @@ def _grown(server: Server, rig: Rig, num_swaps: int) -> Series:
         each = pair[number % 2]
         each.ask(each.prompts.tokens("swap", _SMALL), 1)  # the same again, so that the cache does not grow
         if number % 2:
-            used.append([_resident_bytes(server.process.pid), *_gpu_mib()])
+            used.append([resident_bytes(server.process.pid), *_gpu_mib()])
     return Series(tuple(last / first for first, last in zip(used[0], used[-1], strict=True)))
-
-
-def _resident_bytes(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096
 
 
 def _gpu_mib() -> list[int]:
