@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
 from leftoff.blobs import clock
@@ -205,9 +203,8 @@ def prune(usages: Sequence[ModelUsage], *, to_bytes: int | None, before: float |
             folder.open()
             held += [(folder, blob) for blob in folder.index.blobs()]
         going = _to_remove(held, to_bytes, before)
-        for folder, group in groupby(going, key=itemgetter(0)):
-            folder.remove([blob.name for _, blob in group])
         for folder in {folder for folder, _ in going}:
+            folder.remove([blob.name for of, blob in going if of is folder])
             folder.index.drop_unreachable_runs()
     nbytes = _sum(going)
     return Pruned(len(going), nbytes, _sum(held) - nbytes)
