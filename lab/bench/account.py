@@ -5,6 +5,7 @@
 
 import numpy as np
 
+from leftoff.cache.tree import common_prefix
 from leftoff.types import Tokens
 
 
@@ -17,7 +18,7 @@ class Account:
 
     def ask(self, prompt: Tokens) -> int:
         """Counts a prompt; from now on it is shown. Prompts asked at the same time may share what is new in them."""
-        num_new = int(prompt.size) - max((common(prompt, earlier) for earlier in self._shown), default=0)
+        num_new = int(prompt.size) - max((common_prefix(prompt, earlier) for earlier in self._shown), default=0)
         self.unavoidable += num_new
         self._shown.append(prompt)
         return num_new
@@ -25,10 +26,3 @@ class Account:
     def show(self, prompt: Tokens, reply: Tokens) -> None:
         """What the model has read of its own words after a prompt."""
         self._shown.append(np.concatenate([prompt, reply]))
-
-
-def common(left: Tokens, right: Tokens) -> int:
-    """How many tokens two sequences begin with alike."""
-    size = min(left.size, right.size)
-    different = np.flatnonzero(left[:size] != right[:size])
-    return int(different[0]) if different.size else int(size)

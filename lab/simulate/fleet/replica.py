@@ -3,14 +3,13 @@
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from lab.simulate.fleet.store import SharedStore, StoreView
 from lab.simulate.leftoff_scheme import OwnCache, costs_of
 from lab.simulate.llm import Llm
 from lab.simulate.scheme import Budget
 from lab.simulate.trace import Request
 from leftoff.cache.policy import ValuePerByte
+from leftoff.cache.tree import common_prefix
 from leftoff.cluster.replica import ReplicaCosts
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.types import Tokens
@@ -109,15 +108,10 @@ class Replica:
         return max(now_s, self._line_free_s)
 
     def _in_flight(self, blocks: Tokens) -> list[int]:
-        """The prefixes that requests in the queue will have read by then. An id names everything before it."""
+        """The prefixes that requests in the queue will have read by then."""
         there = [*self.queue, *([self.running] if self.running is not None else [])]
-        shared = (_common(each.blocks, blocks) for each in there)
+        shared = (common_prefix(each.blocks, blocks) for each in there)
         return [common for common in shared if common]
-
-
-def _common(ours: Tokens, theirs: Tokens) -> int:
-    size = min(ours.size, theirs.size)
-    return int(np.count_nonzero(ours[:size] == theirs[:size]))
 
 
 def _costs_of(llm: Llm, block_tokens: int, line: Line | None) -> ReplicaCosts:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lab.bench.account import Account, common
+from lab.bench.account import Account
 from leftoff.types import Tokens
 
 
@@ -34,7 +34,3 @@ def test_a_reply_is_known_after_its_prompt_only() -> None:
 def test_the_same_prompt_again_is_not_new() -> None:
     account = Account()
     assert [account.ask(tokens("again")) for _ in range(3)] == [5, 0, 0]
-
-
-def test_common_beginnings() -> None:
-    assert [common(tokens("abc"), tokens(other)) for other in ("abc", "ab", "abcd", "xbc", "")] == [3, 2, 3, 0, 0]
