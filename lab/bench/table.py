@@ -19,7 +19,6 @@ class Row:
     """`is_quotient`: the row above it divided by the one of leftoff."""
 
     cells: tuple[str, ...]
-    is_first: bool = False
     is_quotient: bool = False
 
 
@@ -55,7 +54,7 @@ def quotient(other: Outcome, own: Outcome, measure: Callable[[Outcome], Figure |
 def _rows(played: Played) -> list[Row]:
     made = []
     for number, outcome in enumerate(played.outcomes):
-        made.append(Row((played.workload.title if number == 0 else "", *_cells(outcome)), is_first=number == 0))
+        made.append(Row((played.workload.title if number == 0 else "", *_cells(outcome))))
         if number > 0:
             made.append(Row(("", *_quotient_cells(outcome, played.own)), is_quotient=True))
     return made

@@ -17,7 +17,7 @@ from typing import Any
 
 from lab.clients.notes_mcp import TOOLS
 from lab.clients.said import Parts, parts_of
-from lab.clients.tap import choice_of
+from lab.clients.tap import NO_CALL, NO_THOUGHT, choice_of
 from leftoff.chat.agent_texts import AGENT_TEXTS, LATE_SECTIONS
 from leftoff.config import BILLING_LINE
 
@@ -31,8 +31,6 @@ _MAX_TURNS = 4
 _REPLY_TOKENS = 8
 _CALL_TOKENS = 64
 _SHORT = 48  # values that are not worth a row of the table
-_NO_THOUGHT: list[list[Any]] = [["<think>", False]]
-_NO_CALL = [["<tool_call>", False], *_NO_THOUGHT]
 
 # What the rules match, and tags: their form stays.
 _FORMS = re.compile(
@@ -127,8 +125,8 @@ def _limited(body: dict[str, Any], reply: Parts) -> dict[str, Any]:
     name = name or ("max_output_tokens" if "input" in body else "max_tokens")
     if "tool0" in reply:
         choice = choice_of(body, reply["tool0"])
-        return {**body, name: _CALL_TOKENS, "temperature": 0, "tool_choice": choice, "logit_bias": _NO_THOUGHT}
-    return {**body, name: _REPLY_TOKENS, "temperature": 0, "logit_bias": _NO_CALL}
+        return {**body, name: _CALL_TOKENS, "temperature": 0, "tool_choice": choice, "logit_bias": NO_THOUGHT}
+    return {**body, name: _REPLY_TOKENS, "temperature": 0, "logit_bias": NO_CALL}
 
 
 def _called(captures: Sequence[dict[str, Any]]) -> set[str]:

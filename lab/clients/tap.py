@@ -30,8 +30,8 @@ _MAX_REPLY_TOKENS = 200
 _SEARCHES = ("ToolSearch", "tool_search")
 _CALLS_FOUND = "tool_call"  # Qwen Code's tool that calls those that were found
 _QUERY = "select:" + ",".join(f"mcp__notes__{tool['name']}" for tool in TOOLS)
-_NO_THOUGHT: list[list[Any]] = [["<think>", False]]
-_NO_CALL = [["<tool_call>", False], *_NO_THOUGHT]
+NO_THOUGHT: list[list[Any]] = [["<think>", False]]
+NO_CALL = [["<tool_call>", False], *NO_THOUGHT]
 _FEW_WORDS = r"[A-Z][a-z]{1,8}( [a-z]{1,8}){2,6}\."
 _METHODS = ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"]
 _NOT_FORWARDED = {"host", "content-length", "accept-encoding", "connection"}
@@ -135,9 +135,9 @@ def demand_reply(body: Body) -> None:
     for tool in body.get("tools") or ():
         _narrow(tool.get("function") or tool)
     if demand_tool(body):
-        body["logit_bias"] = _NO_THOUGHT
+        body["logit_bias"] = NO_THOUGHT
     elif body.get("tools") and body.get("tool_choice") != "required":
-        body |= {"logit_bias": _NO_CALL, "guided_regex": _FEW_WORDS}
+        body |= {"logit_bias": NO_CALL, "guided_regex": _FEW_WORDS}
     limit_reply(body)
 
 

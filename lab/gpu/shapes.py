@@ -123,12 +123,12 @@ def _experts(count: int, used: int, feed_forward: int) -> _Sizes:
     }
 
 
-def _mamba2(inner: int, num_heads: int, groups: int, state: int = 128) -> _Sizes:
+def _mamba2(inner: int, num_heads: int, groups: int) -> _Sizes:
     return {
         "ssm.inner_size": inner,
         "ssm.time_step_rank": num_heads,
         "ssm.group_count": groups,
-        "ssm.state_size": state,
+        "ssm.state_size": 128,
     }
 
 

@@ -82,9 +82,6 @@ class PaperMemory:
     def can_cut(self, seq: int, length: int) -> bool:
         return self.kind is MemoryKind.ATTENTION or length in (0, self._lengths[seq])
 
-    def fork(self, source: int, target: int, length: int) -> None:  # noqa: ARG002
-        self._lengths[target] = length
-
     def drop(self, seq: int) -> None:
         self._lengths[seq] = 0
 

@@ -1,7 +1,7 @@
 """Plays a trace against a scheme, and counts."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -11,8 +11,6 @@ from lab.simulate.llm import Llm
 from lab.simulate.scheme import Scheme
 from lab.simulate.trace import Request, Trace
 from leftoff.cache.tree import Tree
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def totals(requests: Sequence[Request], computed_tokens: int, ttft_ms: npt.NDArr
     return Totals(len(requests), prompt_tokens, computed_tokens, mean_ms, p50_ms, p95_ms)
 
 
-def play(trace: Trace, scheme: Scheme, llm: Llm, progress: Progress | None = None) -> Outcome:
+def play(trace: Trace, scheme: Scheme, llm: Llm) -> Outcome:
     began = time.perf_counter()
     computed, ttft_ms, most_bytes = 0, np.zeros(len(trace.requests)), 0
     for index, request in enumerate(trace.requests):
@@ -54,8 +52,6 @@ def play(trace: Trace, scheme: Scheme, llm: Llm, progress: Progress | None = Non
         computed += num_tokens
         ttft_ms[index] = llm.ttft_ms(num_tokens, served.ram_bytes, served.disk_bytes, served.saved_bytes)
         most_bytes = max(most_bytes, scheme.held_bytes)
-        if progress is not None:
-            progress(index + 1)
     counts = asdict(totals(trace.requests, computed, ttft_ms))
     return Outcome(**counts, most_bytes=most_bytes, seconds=time.perf_counter() - began)
 

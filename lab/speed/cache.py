@@ -15,14 +15,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from lab.simulate.memory import PaperMemory
 from lab.simulate.policies import POLICIES
-from lab.speed.paper import PaperMemory
 from leftoff.cache.budget import ByteBudget
 from leftoff.cache.cache import Cache
 from leftoff.cache.lookup import Lookup
 from leftoff.cache.plan import Planner
 from leftoff.cache.tree import Tree
-from leftoff.engine.memory.base import Snapshot
+from leftoff.engine.memory.base import MemoryKind, Snapshot
 from leftoff.types import Prompt, Tokens
 
 UNLIMITED = 1 << 60
@@ -78,10 +78,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def paper_memory() -> PaperMemory:
+    """A memory on paper with the sizes of a 35B hybrid model: 20 KiB per token, 62 MiB per snapshot."""
+    return PaperMemory(MemoryKind.HYBRID, 20 << 10, 62 << 20, num_sequences=4, num_cells=1 << 20)
+
+
 def grow(num_conversations: int) -> Forest:
     """Built without an engine: a snapshot every few tokens, and pages over everything."""
     rng = np.random.default_rng(1)
-    memory = PaperMemory()
+    memory = paper_memory()
     cache = Cache(memory, num_slots=3, budget_bytes=UNLIMITED)
     tree = cache.ram.trees.setdefault("", Tree())
     header, long = _words(rng, HEADER), _words(rng, LONG - HEADER)
@@ -163,7 +168,7 @@ def _turn(forest: Forest, text: Tokens) -> tuple[float, float, float]:
 
 def time_evictions(num_points: int) -> list[Timing]:
     """One at a time out of many, as in a cache that is full."""
-    rng, memory = np.random.default_rng(4), PaperMemory()
+    rng, memory = np.random.default_rng(4), paper_memory()
     timings = []
     for name, policy in POLICIES.items():
         store, tree = ByteBudget("RAM", UNLIMITED, policy(), time.monotonic), Tree()

@@ -26,8 +26,6 @@ class EndAndBranch(Placement):
         resume: int,
         shared: Iterable[int],
         gaps: Gaps,  # noqa: ARG002
-        *,
-        is_scarce: bool = False,  # noqa: ARG002
     ) -> tuple[int, ...]:
         return tuple(sorted({*(place for place in shared if place > resume), prompt.length}))
 

@@ -16,12 +16,12 @@ import numpy as np
 from lab.simulate.trace import Recording, Request, Session, Span
 
 
-def generate(recording: Recording, num_lanes: int, num_sessions: int, seed: int = 1) -> list[Session]:
+def generate(recording: Recording, num_lanes: int, num_sessions: int) -> list[Session]:
     """Sessions with times of their own beginning at 0, `num_lanes` at a time.
 
     The first of each lane begins in the middle of another's time, so that not all of them read their header at once.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     stride = 1 + max(last for session in recording.sessions for each in session for _, last in each.spans)
     usual_s = float(np.median([session[-1].time_s for session in recording.sessions]))
     free_from = sorted(rng.uniform(0, usual_s, num_lanes).tolist())
