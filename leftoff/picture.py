@@ -161,7 +161,7 @@ class Pictures:
 
     @property
     def held_bytes(self) -> int:
-        """Of pixels that nobody has read yet."""
+        """The bytes of pixels that nobody has read yet."""
         with self._holding:
             return self._num_held()
 

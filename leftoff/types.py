@@ -81,7 +81,7 @@ class Embeddings:
         return self.rows.nbytes + (self.positions.nbytes if self.positions is not None else 0)
 
     def part(self, start: int, end: int) -> "Embeddings":
-        """Those of the tokens [start, end)."""
+        """The embeddings of the tokens [start, end)."""
         positions = self.positions[:, start:end] if self.positions is not None else None
         return Embeddings(self.rows[start:end], positions, self.is_causal)
 
@@ -104,7 +104,7 @@ class PictureSource(Protocol):
         ...
 
     def cancel(self) -> None:
-        """They are not wanted any more."""
+        """Gives them up: nobody wants them any more."""
         ...
 
 

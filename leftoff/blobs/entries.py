@@ -43,7 +43,7 @@ class EntryTable:
         return self.find(entry.name) is entry
 
     def is_written(self, name: str) -> bool:
-        """By this machine. What others have written, and a search has found, may be about to be removed."""
+        """Whether this machine has written the blob. One that a search found may be about to be removed by others."""
         entry = self.find(name)
         return entry is not None and entry.write is None and entry.is_own
 

@@ -162,9 +162,9 @@ class Writer:
         self._uses[entry.name] = Use(entry.blob, entry.worth, clock.now(), num_hits)
 
     def release(self, entries: Sequence[Entry]) -> None:
-        """Of entries that the table has dropped, those that wait are not written.
+        """Gives up entries that the table has dropped: those that still wait are not written.
 
-        The others are removed, and so is what was in hand, unless machines share the medium.
+        The others are removed from the medium, also those of the batch in hand, unless machines share it.
         """
         with self._changed:
             for entry in entries:

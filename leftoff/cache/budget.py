@@ -40,7 +40,7 @@ _by_end = attrgetter("end")
 
 
 def ignore_released(data: Bytes) -> None:
-    """For RAM, where bytes are freed with the last reference to them."""
+    """Does nothing: in RAM, bytes are freed with the last reference to them."""
 
 
 class ByteBudget:
@@ -185,7 +185,7 @@ class ByteBudget:
         return True
 
     def set_age(self, point: ResumePoint, age_s: float) -> None:
-        """For a point that an earlier process has left."""
+        """Sets back when a point was used last, for one that an earlier process has left."""
         self.ranking.set_last_used(point, self._clock() - age_s)
 
     def pin(self, point: ResumePoint, *, is_pinned: bool = True) -> None:
@@ -328,7 +328,7 @@ class ByteBudget:
     # --- window pages: several points close to each other share them
 
     def release_unused(self, stored: Iterable[Bytes]) -> None:
-        """Of a snapshot that was stored in part and is not added after all: what no point shares is released."""
+        """Releases window pages of a snapshot that is not added after all, but for those that a point has as well."""
         for data in stored:
             if data not in self._window_uses:
                 self._released(data)

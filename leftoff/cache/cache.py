@@ -165,7 +165,7 @@ class Cache:
             self.tiers.save_point(turn.sequence, kept, is_durable=turn.is_durable, with_pages=self._saves_pages(turn))
 
     def _saves_pages(self, turn: Turn) -> bool:
-        """Not at the end of the prompt: the client waits for the first token.
+        """Whether pages are saved with the next point: not at the end of the prompt, as the client waits for a token.
 
         A GPU waits meanwhile; there the pages of a prompt that is alone are saved when nothing runs any more.
         """

@@ -93,7 +93,7 @@ class Lump:
         self.oldest = math.inf
 
     def count(self, nbytes: int) -> None:
-        """So many there are now."""
+        """Sets how many bytes there are now."""
         self.used_bytes = nbytes
 
     def offer(self, _: Limit) -> None:
@@ -162,7 +162,7 @@ class Capacity:
             return Limit(self.wear.left_bytes(self.most_bytes, now), min(now, last_used) - patience_s)
 
     def wear_by(self, nbytes: int, now: float) -> None:
-        """So many bytes were evicted."""
+        """Counts evicted bytes, if the medium wears."""
         if self.wear is not None:
             with self._lock:
                 self.wear.evicted(nbytes, now)

@@ -102,7 +102,7 @@ class Costs:
             self.load_bytes_per_ms += _WEIGHT * (nbytes / ms - self.load_bytes_per_ms)
 
     def saw_snapshot(self, nbytes: int, ms: float) -> None:
-        """Of `nbytes` that were new; llama.cpp passes over all cells of the context for any number of them."""
+        """Learns from a snapshot with `nbytes` that were new. llama.cpp passes over all cells for any number."""
         self.snapshot_ms += (_WEIGHT if self.snapshot_ms else 1.0) * (ms - self.snapshot_ms)
         self.saw_save(nbytes, ms)
 

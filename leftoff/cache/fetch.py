@@ -135,7 +135,7 @@ class Fetches:
             part.when_done(call)
 
     def has(self, records: Sequence[Record]) -> bool:
-        """All of them were asked for."""
+        """Whether all of these records are part of the fetch."""
         return all(record in self._part_of for record in records)
 
     def item(self, record: Record) -> Item | None:

@@ -31,7 +31,7 @@ class Lookup:
     is_only_read: bool = False  # the prompt: it resumes at its very end also where no logits are kept
 
     def is_of(self, prompt: Prompt, namespace: str, generation: int) -> bool:
-        """It is of this prompt, and no tree and no sequence has changed since."""
+        """Whether this prompt was looked up, and no tree and no sequence has changed since."""
         is_same = self.tokens is prompt.tokens and self.namespace == namespace
         return is_same and self.is_only_read == prompt.is_only_read and self.generation == generation
 

@@ -55,7 +55,7 @@ class ResumePoint:
 
     @property
     def nbytes(self) -> int:
-        """Without the window pages, which other points may share."""
+        """The bytes of snapshot and logits, without the window pages, which other points may share."""
         snapshot = self.snapshot.data.nbytes if self.snapshot else 0
         return snapshot + (self.logits.nbytes if self.logits is not None else 0)
 

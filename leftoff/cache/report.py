@@ -88,7 +88,7 @@ class ReuseReport:
         return any(part.reason is Reason.EDITED for part in self.rereads)
 
     def read_up_to(self, position: int) -> "ReuseReport":
-        """The same, of a prompt that was read only so far."""
+        """This report for a prompt that was read only up to `position`."""
         parts = [replace(part, end=min(part.end, position)) for part in self.rereads if part.start < position]
         return replace(self, rereads=tuple(parts), unread=self.prompt_tokens - max(position, self.reused))
 
@@ -105,7 +105,7 @@ class ReuseReport:
         return counts
 
     def for_logprobs(self) -> "ReuseReport":
-        """The same, of a prompt that was read from its beginning for the log-probabilities of its tokens."""
+        """This report for a prompt that was read from its beginning for the log-probabilities of its tokens."""
         parts = (replace(part, reason=Reason.LOGPROBS) if part.start < self.known else part for part in self.rereads)
         return replace(self, rereads=tuple(parts))
 

@@ -96,7 +96,7 @@ class Restorer:
         return self._sequences.to_overwrite(self._price_ms)
 
     def _price_ms(self, sequence: EngineSequence) -> float:
-        """Of taking a sequence out of the engine and back in: of saving what RAM lacks of it, and loading it all."""
+        """How long it takes to save what RAM lacks of a sequence, and to load all of it again later."""
         nbytes = self._memory.page_bytes(sequence.length) + self._memory.snapshot_bytes(sequence.length)
         return self._costs.save_ms(self._tiers.lacking_bytes(sequence)) + self._costs.load_ms(nbytes)
 
@@ -114,7 +114,7 @@ class Restorer:
         return max(related, key=lambda each: (shared[each], each.last_used), default=None)
 
     def _is_cut_in_place(self, source: EngineSequence, plan: Plan) -> bool:
-        """It is cut back: alone in the engine, so that it stays at the first cell, or losing little."""
+        """Whether the source is cut back: alone in the engine, so that it stays at the first cell, or losing little."""
         loses_little = self._stay is Stay.IF_FASTER and plan.shared >= _MOST_OF_A_SEQUENCE * source.length
         is_cut = loses_little or (self._sequences.is_alone(source) and not self._is_faster_kept(source, plan))
         return is_cut and self._copy_to_ram(source)

@@ -110,7 +110,7 @@ class EngineSequence:
         self._extend(tokens)
 
     def leave_point(self, point: ResumePoint | None, *, with_pages: bool) -> None:
-        """With `point` None, RAM had no room for it: what it left behind before is no longer its last one either."""
+        """Goes on from the point that RAM saved here. It is None if there was no room: then it has no last one."""
         self._go_on_from(point)
         self.has_ram_pages |= with_pages
 
@@ -224,7 +224,7 @@ class SequenceTable:
         return sorted(latest[: self.num_slots], key=lambda each: each.seq)
 
     def is_alone(self, sequence: EngineSequence) -> bool:
-        """All other sequences are empty."""
+        """Whether all other sequences are empty."""
         return all(other is sequence or other.is_empty for other in self._all)
 
     def shared_with(self, tokens: Tokens, namespace: str) -> Shared:

@@ -73,7 +73,7 @@ class Turn:
         return min(position, (self.position // self.grid + 1) * self.grid) if self.grid else position
 
     def ends_chunk(self, num_tokens: int) -> bool:
-        """After so many more tokens, the prompt is read or a snapshot is taken."""
+        """Whether the prompt is read, or a snapshot is taken, after so many more tokens."""
         return self.position + num_tokens >= self.next_chunk_end
 
     def add_snapshot_position(self, position: int) -> None:

@@ -39,7 +39,7 @@ class BatchTimes:
 
     @property
     def change_now(self) -> float:
-        """The same for a draft of a reply that is alone: nothing if its last batch had a draft too."""
+        """The price of a change now, for a reply that is alone: nothing if its last batch had a draft too."""
         return 0.0 if self._num_after else self.change
 
     def best_gain(self, step: float = 0.0) -> float:

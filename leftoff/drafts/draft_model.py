@@ -84,7 +84,7 @@ class DraftModel:
             self.cache.save_idle(is_wanted)
 
     def leave_engine(self) -> None:
-        """Before its engine sleeps."""
+        """Takes all sequences out of its engine, which sleeps next."""
         with self._own():
             self._end()
             self.cache.leave_engine()

@@ -39,7 +39,7 @@ class Reply(NamedTuple):
         return self.turn.position + self.work.tokens.size
 
     def after(self, position: int) -> Tokens:
-        """All its tokens from there on."""
+        """Its tokens from a position on."""
         before = self.turn.sequence.tokens
         if position >= before.size:
             return self.work.tokens[position - before.size :]
@@ -121,7 +121,7 @@ class Guesses:
 
     @property
     def is_resting(self) -> bool:
-        """It is left alone for this token, or is paused and has no credit to go on."""
+        """Whether this guesser is left alone for this token, or is paused and has no credit to go on."""
         return self._num_resting > 0 or (self._num_followed < 0 and self._credit < self._pause_cost)
 
     def follow(self, cost: float) -> bool:

@@ -39,7 +39,7 @@ class Draft:
 
 
 def family_of(tokens: Tokens) -> int:
-    """The same for sequences that begin with the same tokens."""
+    """A number that sequences have in common if they begin with the same tokens."""
     return hash(tokens[:FAMILY_TOKENS].tobytes())
 
 

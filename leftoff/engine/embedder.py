@@ -122,7 +122,7 @@ def _own_pooling(model: Model) -> Pooling:
 
 
 def _settings(model: Model, threads: int, *, can_split: bool) -> ContextSettings:
-    """Where the last row is taken, the others do not count: a text may be longer than what is computed at once."""
+    """How large the context is. If a text can be split, it may be longer than what is computed at once."""
     longest = min(model.trained_context, _MAX_TOKENS if can_split else _MAX_WHOLE)
     longest -= longest % (_MAX_TEXTS + 1)
     return ContextSettings(

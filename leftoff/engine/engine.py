@@ -159,7 +159,7 @@ class LlamaEngine:
             self.head = None
 
     def _reopen_head(self) -> None:
-        """After a sleep; without memory for it, or with another head in its place, the engine goes on without."""
+        """Opens the head after a sleep. Without memory for it, or with another in its place, there is none any more."""
         try:
             if self.head is not None:
                 self.head.open()
@@ -278,11 +278,11 @@ class LlamaEngine:
         self.context.cancel()
 
     def logits(self, row: int) -> Logits:
-        """Valid, and writable, until the next decode."""
+        """The logits of a row of the last batch: valid, and writable, until the next decode."""
         return self.context.logits(row)
 
     def _open_mtp(self) -> None:
-        """Without memory for a second context the engine goes on with one."""
+        """Opens a context for the MTP layer. Without memory for a second one the engine goes on without its drafts."""
         try:
             self.head = MtpContext(self.context, self.memory.replaced)
         except EngineError as error:

@@ -107,7 +107,7 @@ class HeadContext(ABC):
 
     @abstractmethod
     def prepare(self, num_works: int) -> None:
-        """Before a decode of the main context, of so many sequences."""
+        """Is called before a decode of the main context, with the number of its sequences."""
 
     @abstractmethod
     def _hidden(self, num_tokens: int, last_row: int, num_logits: int) -> Hidden:
@@ -118,7 +118,7 @@ class HeadContext(ABC):
         return hidden
 
     def follow(self, seq: int, tokens: Tokens, start: int, last_row: int, num_logits: int) -> None:
-        """After that decode, for each sequence: takes over the hidden states of its tokens, which begin at `start`."""
+        """Takes over the hidden states of a sequence's tokens in that decode. They begin at `start`."""
         self._forget_replaced()
         hidden = self._hidden(tokens.size, last_row, num_logits)
         followed = self._followed.get(seq)

@@ -137,7 +137,7 @@ class Model:
 
     @property
     def _weight_settings(self) -> ModelSettings:
-        """Where the texts of tokens are held apart, they are not loaded a second time."""
+        """How weights are loaded: without the texts of tokens, where those are held apart."""
         if self._words is None:
             return self.settings
         dll = self.library.dll

@@ -58,7 +58,7 @@ def adapted(context: ContextSettings, settings: Settings, model: Model) -> Conte
 
 
 def adapter_bytes(settings: Settings) -> int:
-    """What the adapters take beside the model, as far as their files are here."""
+    """The bytes that the adapters take beside the model, as far as their files are here."""
     paths = [Path(scaled_file(text).path).expanduser() for text in settings.lora]
     return sum(path.stat().st_size for path in paths if path.is_file())
 
@@ -115,7 +115,7 @@ class HostAdapters:
         return scales
 
     def _set(self, field: str, scales: Sequence[float]) -> AdapterSet:
-        """The same file under two names acts once, with the sum of their scales."""
+        """The adapters with these scales. A file under two names acts once, with the sum of their scales."""
         summed: dict[LoraFile, float] = {}
         for each, scale in zip(self.all, scales, strict=True):
             summed[each.file] = summed.get(each.file, 0.0) + scale

@@ -25,7 +25,7 @@ class Caller:
     trace: str = ""  # the span that it belongs to, as a `traceparent`
 
     def __str__(self) -> str:
-        """For the log, which has no words of conversations."""
+        """As the log names the caller: without words of conversations."""
         conversation = f"conversation {self.conversation}" if self.conversation else ""
         return " · ".join(filter(None, (self.client, self.route, conversation)))
 

@@ -71,6 +71,6 @@ class Embeddings:
         return computed
 
     def _embed_some(self, texts: Sequence[Tokens]) -> Vectors:
-        """Of the first texts, as many as are computed together."""
+        """The vectors of the first texts: of as many as are computed together."""
         embedder = self._open()
         return embedder.embed(texts[: embedder.num_together(texts)])

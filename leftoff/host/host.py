@@ -183,7 +183,7 @@ class ModelHost:
 
     @property
     def status(self) -> str:
-        """In llama-server's words. Until one that is asked is awake, its thread may answer nobody."""
+        """How it is, in llama-server's words. While a model is being loaded, its thread may answer nobody."""
         if not self.engine.is_asleep:
             return "loaded"
         return LOADING if self.scheduler.num_waiting or self.scheduler.waking.errands else "sleeping"
@@ -222,7 +222,7 @@ class ModelHost:
         return self._worker.call(function)
 
     async def between_steps(self, function: Callable[[], Result]) -> Result:
-        """The same, awaited on an event loop."""
+        """Does what `call` does, awaited on an event loop."""
         return await asyncio.wrap_future(self.call(function))
 
     # --- the fleet, if there is one

@@ -37,7 +37,7 @@ def projector_file(wanted: str, model: Path) -> Path | None:
 
 
 def checked_projector(settings: Settings, model: Path) -> Path | None:
-    """The same, which is there."""
+    """The projector's file, if the model has one. Raises ModelError if it is not there."""
     path = projector_file(settings.mmproj, model)
     if path is not None and not path.is_file():
         raise ModelError(f"there is no projector at {path}: give another --mmproj FILE, or none")

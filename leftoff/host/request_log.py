@@ -72,11 +72,11 @@ class RequestRecord:
         return {name: value for name, value in asdict(self.caller).items() if name not in _NOT_SHOWN} | shown
 
     def logged(self) -> dict[str, object]:
-        """For the log, which has no words of conversations."""
+        """The fields that are logged: none has words of conversations."""
         return {name: value for name, value in self.as_dict().items() if name not in _NOT_LOGGED}
 
     def in_detail(self) -> dict[str, object]:
-        """With where the tokens of each message of the prompt came from."""
+        """All fields, and where the tokens of each message of the prompt came from."""
         return self.as_dict() | {"messages": self.spans.origins() if self.spans is not None else []}
 
     @property

@@ -128,7 +128,7 @@ class Job:
     score: Score | None = None
 
     def __post_init__(self) -> None:
-        """What is read with adapters from the first token on is in a namespace of its own, whoever makes the job."""
+        """Gives what is read with adapters from the first token on a namespace of its own, whoever makes the job."""
         prompt = self.prompt
         if self.max_tokens == 0:
             object.__setattr__(self, "prompt", replace(prompt, is_only_read=True))

@@ -62,7 +62,7 @@ class Run:
 
     @property
     def fetch(self) -> Fetches | None:
-        """What was brought for it from below RAM."""
+        """What was brought from below RAM for the run."""
         return self.preparation.fetch if self.preparation is not None else None
 
     def prepare(self, engine: LlamaEngine) -> None:

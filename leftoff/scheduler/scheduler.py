@@ -216,7 +216,7 @@ class Scheduler:
             self._end_reading_ahead()
 
     def _end_reading_ahead(self) -> None:
-        """From here on no request interrupts the engine to end reading ahead."""
+        """Forgets the run that reads ahead: from here on no request interrupts the engine for it."""
         with self._changed:
             self._reading_ahead = None
             self.engine.context.forget_cancel()

@@ -53,7 +53,7 @@ class Breaker:
             self.came_back()
 
     def came_back(self) -> None:
-        """Also if nobody noticed that it was away: it may have forgotten what it was told."""
+        """Calls all who wait for the part. It may have forgotten what it was told, also if nobody missed it."""
         for call in self.when_back:
             call()
 

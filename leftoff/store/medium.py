@@ -65,7 +65,7 @@ class ObjectMedium:
 
     @property
     def bytes_per_ms(self) -> float | None:
-        """Of one object alone: several at once are faster."""
+        """How fast one object is read alone. Several at once are faster."""
         return self._prober.bytes_per_ms
 
     @property
@@ -110,7 +110,7 @@ class ObjectMedium:
         return item
 
     def _tell_missing(self, name: ObjectName) -> None:
-        """Once in a while: a store that was emptied lacks all that the index names."""
+        """Logs a missing object, but only once in a while: an emptied store lacks all that the index names."""
         if (now := self.link.threads.clock()) >= self._tells_missing_at:
             self._tells_missing_at = now + _TELL_S
             logger.warning("the store lacks what the index names, such as %s: it is read again, and stored again", name)
@@ -152,7 +152,7 @@ class ObjectMedium:
         return 0 if is_there else blob.file_bytes
 
     async def _name(self, namespace: str) -> None:
-        """Before its first blob: what is stored can be deleted by its namespace, whatever becomes of the index."""
+        """Stores a namespace by name before its first blob: so it can be deleted, whatever becomes of the index."""
         if self._named.get(namespace) is None:
             name = f"{self.link.group}/{namespace_hash(namespace)}/{NAME}"
             await self.link.objects.put_if_absent(name, namespace.encode())

@@ -111,7 +111,7 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """Also of window pages that other snapshots share."""
+        """All its bytes, also of window pages that other snapshots share."""
         return self.data.nbytes + sum(page.nbytes for page in self.window)
 
 

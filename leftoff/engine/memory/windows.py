@@ -115,7 +115,7 @@ class Windows:
         return state
 
     def _read_ring(self, seq: int) -> Buffer:
-        """All that the ring has of a sequence: more than its window, but without a pass over the cells of attention."""
+        """All that the ring has of a sequence: more than its window, but read without a pass over attention's cells."""
         state = self._context.stage_state(seq, PARTIAL_ONLY)
         self._layout.forget_sequence(state.view, self._layout.count(state.view))
         return state
