@@ -74,7 +74,7 @@ class Release:
         return Step(title, time.perf_counter() - began)
 
     def installed(self, python: str, file: Path, name: str, *commands: Sequence[str]) -> Step:
-        """In an environment of its own."""
+        """Installs the file into an environment of its own, and runs the commands there."""
         home = self._folder / name
         own = home / "bin" / "python"
         title = f"{file.name} on {python}: {', '.join(' '.join(command) for command in commands)}"

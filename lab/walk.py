@@ -167,7 +167,7 @@ def _contents(body: bytes) -> list[str]:
 
 
 async def _until_idle(host: ModelHost) -> None:
-    """Until what follows a reply is done: the next prompt is read ahead, and the slot's state is saved."""
+    """Waits until what follows a reply is done: the next prompt is read ahead, and the slot's state is saved."""
     num_idle = 0
     while num_idle < _IDLE_STEPS:  # between two such calls the engine's thread takes a step, or tidies up
         is_busy = host.lanes.num_running or await host.between_steps(lambda: bool(host.scheduler.runs))

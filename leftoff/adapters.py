@@ -55,7 +55,7 @@ class AdapterSet:
 
     @property
     def invocation(self) -> tuple[int, ...]:
-        """Of an aLoRA, which is always alone in its set; else empty."""
+        """The invocation tokens of an aLoRA, which is always alone in its set; else empty."""
         return self.adapters[0].invocation if self.adapters else ()
 
     @cached_property

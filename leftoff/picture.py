@@ -54,7 +54,7 @@ class Base64Error(LeftoffError):
 
 @dataclass(frozen=True)
 class Size:
-    """Of a picture as it is seen, with its EXIF orientation applied."""
+    """The size of a picture as it is seen, with its EXIF orientation applied."""
 
     width: int
     height: int

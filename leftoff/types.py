@@ -135,7 +135,7 @@ class Prompt:
     is_only_read: bool = False  # nothing is generated from it: the logits at its end are not needed
 
     def adapted(self, adapters: AdapterSet) -> "Prompt":
-        """The same prompt, to be read with adapters; without them if its text does not invoke them."""
+        """This prompt, to be read with adapters; without them if its text does not invoke them."""
         if adapters is self.adapters:
             return self
         start = adapters.start_in(self.tokens)

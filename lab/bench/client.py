@@ -64,7 +64,7 @@ class Client:
             raise BenchError(f"{self.url} stopped answering ({error.__cause__}): look at what it logged") from error
 
     def forget(self) -> None:
-        """Only leftoff can be told to."""
+        """Has leftoff forget everything; no other server can be told to."""
         self.http.delete("/cache").raise_for_status()
 
     def idle_tokens(self) -> int:

@@ -22,7 +22,7 @@ _POLL_S = 0.02
 
 
 class Process:
-    """It says its address on its standard output, unless `url` is known before, and ends on SIGTERM."""
+    """A process that says its address on its standard output, unless `url` is known before, and ends on SIGTERM."""
 
     def __init__(self, command: Sequence[str], url: str = "") -> None:
         self._command = [*command]
@@ -92,7 +92,7 @@ class Process:
         raise self._failure()
 
     def _failure(self) -> BenchError:
-        """Of a process that ended instead of listening."""
+        """The error of a process that ended instead of listening."""
         said = self.log_tail(1)
         self.close()
         return BenchError(f"{' '.join(self._command)} did not start: {said[-1] if said else 'it said nothing'}")
@@ -109,7 +109,7 @@ class Process:
 
 
 def _environment() -> dict[str, str]:
-    """Without the settings that are meant for the user's own server; which library to load still holds."""
+    """This environment without the settings of the user's own server; which library to load still holds."""
     settings = {definition.environment for definition in definitions()}
     return {name: value for name, value in os.environ.items() if name not in settings}
 

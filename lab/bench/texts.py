@@ -33,7 +33,7 @@ class Texts:
         self._scale = scale
 
     def text(self, shortest: int, longest: int | None = None) -> str:
-        """So many words."""
+        """A text of so many words."""
         return "".join(self._random.choices(self._words, k=self._length(shortest, longest)))
 
     def question(self, shortest: int, longest: int | None = None) -> str:

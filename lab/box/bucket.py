@@ -30,7 +30,7 @@ class Bucket(Part):
             self.lost_at[each] = self.world.now
 
     def owes(self, name: str) -> bool:
-        """It was put, and not lost by a fault since."""
+        """Whether an object was put, and not lost by a fault since."""
         return self.put_at.get(name, -math.inf) > self.lost_at.get(name, -math.inf)
 
     def mend(self) -> None:

@@ -232,7 +232,7 @@ class Play:
     # --- requests
 
     async def ask(self, key: str, messages: Sequence[dict[str, str]], url: str | None = None) -> Answered:
-        """Through the router, or of the server at `url`; again and again until there is an answer."""
+        """Asks through the router, or the server at `url`, again and again until there is an answer."""
         world, began = self.world, self.world.now
         body = msgspec.json.encode({"messages": messages, "model": "chain"})
         self._known.setdefault(key, []).append(words(messages))

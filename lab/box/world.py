@@ -211,7 +211,7 @@ class Parking:
 
 
 class SimLock:
-    """Not reentrant. An event loop may take it only if it is free."""
+    """A lock in simulated time. It is not reentrant, and an event loop may take it only if it is free."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -282,12 +282,12 @@ def wait_for_future(process: Process, future: "Future[Any]", timeout_s: float | 
 
 
 def sleep(process: Process, seconds: float) -> None:
-    """Of a thread."""
+    """Lets a thread sleep, in simulated time."""
     Parking(process).wait(seconds)
 
 
 class SimThreads(Threads):
-    """Those of a simulated process; also its pools, which have as many threads as there is work."""
+    """The threads of a simulated process; also its pools, which have as many threads as there is work."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -181,7 +181,7 @@ class Player:
         return [f"exit code {done.returncode}: {said}"] if done.returncode else []
 
     def _environment(self) -> dict[str, str]:
-        """Of one's own: none of the user's keys and settings."""
+        """An environment of its own, with none of the user's keys and settings."""
         path = f"{self._place.bin}:{self._place.node.parent}:{os.environ['PATH']}"
         own = {name: self._place.fill(value) for name, value in self._client.environment.items()}
         launcher = {"PYTHONPATH": str(_ROOT)}  # `leftoff launch` of this checkout

@@ -137,7 +137,7 @@ def _called(captures: Sequence[dict[str, Any]]) -> set[str]:
 
 
 def _with_fewer_tools(body: dict[str, Any], called: set[str]) -> dict[str, Any]:
-    """Those that are called, and the first of the others."""
+    """The request with the tools that are called, and the first of the others."""
     tools = body.get("tools") or []
     needed = [tool for tool in tools if any(f'{name}"' in json.dumps(tool) for name in called)]
     others = [tool for tool in tools if tool not in needed][: max(0, _MAX_TOOLS - len(needed))]
@@ -184,7 +184,7 @@ def _prose(text: str, scale: float) -> str:
 
 
 def _other_word(word: str) -> str:
-    """By the length alone: a word that is longer than those of the list is put together from them."""
+    """Another word of the same length. One that is longer than those of the list is put together from them."""
     if word.isdigit():
         return "".join(str(_hash(word) // 10**place % 10) for place in range(len(word)))
     other = ""

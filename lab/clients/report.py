@@ -36,7 +36,7 @@ def line(done: Done) -> str:
 
 
 def page(catalog: Sequence[Client], folder: Path) -> str:
-    """From the files that the clients have left there."""
+    """The page, made from the files that the clients have left there."""
     clients = [client for client in catalog if (folder / f"{client.name}.json").exists()]
     played = {client.name: json.loads((folder / f"{client.name}.json").read_text()) for client in clients}
     parts = [_HEAD, _overview(clients, played)]

@@ -14,7 +14,7 @@ Parts = dict[str, Any]
 
 
 def parts_of(reply: str) -> Parts:
-    """From a whole JSON answer, or from the events of a stream."""
+    """Reads a whole JSON answer, or the events of a stream."""
     numbers: dict[str, int] = {}
     parts: Parts = {}
     for name, value in _named(_message(reply)):

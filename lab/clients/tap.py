@@ -54,7 +54,7 @@ class Exchange:
 
     @property
     def is_answered(self) -> bool:
-        """With a reply of the model, up to its end."""
+        """Whether the model has replied, up to the end of its reply."""
         is_whole = not self.reply.startswith((b"event:", b"data:", b":")) or any(end in self.reply for end in _ENDS)
         return self.status == httpx.codes.OK and is_whole and bool(reply_id(self.reply))
 

@@ -269,7 +269,7 @@ def _act(server: Server, slot: int, action: str) -> dict[str, int]:
 
 
 def _rest(server: Server) -> None:
-    """Until nothing was added to the disk for a while."""
+    """Waits until nothing was added to the disk for a while."""
     began = changed = time.monotonic()
     kept = 0
     while time.monotonic() < min(changed + _SETTLED_S, began + _LONGEST_REST_S):

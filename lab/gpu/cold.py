@@ -71,7 +71,7 @@ def _add_memory(rig: Rig, kept: _Kept, growth: int) -> None:
 
 
 def _kept_when_idle(server: Server) -> _Kept:
-    """Once every sequence in the engine has its copy in RAM."""
+    """What RAM keeps, once every sequence in the engine has its copy there."""
     deadline = time.monotonic() + _SAVED_S
     while True:
         view = httpx.get(f"{server.url}/cache?n=100000", timeout=60).raise_for_status().json()

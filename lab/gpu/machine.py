@@ -20,7 +20,7 @@ def facts(model: Path, llama_server: str) -> list[str]:
 
 
 def machine_facts(llama_server: str) -> list[str]:
-    """The same without a model."""
+    """The facts of the machine alone, without a model."""
     return [
         f"{_gpus()}; {machine()}, {_ram_gb():.0f} GB of RAM",
         f"leftoff {__version__}",

@@ -51,7 +51,7 @@ class _Place:
 
     @property
     def num_bytes(self) -> int:
-        """With the padding behind it."""
+        """The bytes of a tensor, with the padding behind it."""
         num_weights = self.tensor.rows * self.tensor.columns
         num_bytes = num_weights // 32 * _BLOCK.itemsize if self.is_quantized else 4 * num_weights
         return num_bytes + -num_bytes % _ALIGNMENT

@@ -59,7 +59,7 @@ class Row:
         return {True: "reached", False: "NOT reached", None: ""}[self.is_reached]
 
     def line(self) -> str:
-        """For the screen."""
+        """The row as one line for the screen."""
         sides = {"leftoff": self.leftoff, "llama-server": self.peer}
         shown = [
             f"{name} {side.show(in_order=self.in_order)} {self.unit}"

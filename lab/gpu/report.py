@@ -103,7 +103,7 @@ def _rows(record: Record, parts: Sequence[str]) -> list[Row]:
 
 
 def table(title: str, rows: Sequence[Row], first: str = "measure") -> str:
-    """Without the columns that would be empty. `first` is the head of the column of titles."""
+    """A table without the columns that would be empty. `first` is the head of the column of titles."""
     cells = [(first, *_NUMBERS, *_WORDS), *map(_cells, rows)]
     columns = [column for column in zip(*cells, strict=True) if any(cell not in ("", NOTHING) for cell in column[1:])]
     head, *lines = zip(*columns, strict=True)

@@ -75,7 +75,7 @@ class Rig:
 
     @contextmanager
     def leftoff(self, slots: int, *flags: str, cache: Path | None = None) -> Iterator[Server]:
-        """With its defaults but for the flags; in `cache`, or in a folder of its own that is empty at first."""
+        """leftoff with its defaults but for the flags; in `cache`, or in a folder of its own that is empty at first."""
         with TemporaryDirectory(dir=self.folder, prefix="leftoff-gpu-") as empty:
             own = ["--slots", str(slots), "--ctx", str(self.context), *self._threads]
             own += [*self._kv_type("--kv-type"), *flags, *self.leftoff_flags]

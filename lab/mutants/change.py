@@ -75,7 +75,7 @@ class Change:
 
 
 def changes_of(path: Path, root: Path) -> dict[str, Change]:
-    """By name. Of changes that read alike in one function, one is enough."""
+    """The changes by name. Of those that read alike in one function, one is enough."""
     source = path.read_text()
     finder = _Finder(source, str(path.relative_to(root)))
     finder.visit(ast.parse(source))
@@ -283,7 +283,7 @@ def _end(node: ast.stmt | ast.expr) -> int:
 
 
 def _own_lines(node: ast.stmt) -> range:
-    """Without the statements inside: of an `if`, the lines of its condition."""
+    """The lines of a statement without those inside it: of an `if`, the lines of its condition."""
     inside = [child.lineno for child in ast.walk(node) if isinstance(child, ast.stmt) and child is not node]
     return range(node.lineno, max(min(inside, default=_end(node) + 1), node.lineno + 1))
 

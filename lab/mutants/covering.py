@@ -36,7 +36,7 @@ class TestFile(msgspec.Struct):
 
 
 class Covering(msgspec.Struct):
-    """By test file. `libraries` are the modules, other than ours, that the tests import."""
+    """What each test file covers. `libraries` are the modules, other than ours, that the tests import."""
 
     files: dict[str, TestFile] = {}
     libraries: list[str] = []

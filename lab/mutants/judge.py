@@ -77,7 +77,7 @@ class Judge:
         hypothesis.settings.register_profile("mutants", deadline=None, database=None, phases=phases)
 
     def judge(self, trials: Iterable[tuple[Change, Sequence[Test]]]) -> Iterator[Verdict]:
-        """In the order in which they are done."""
+        """Yields the verdicts in the order in which they are done."""
         for change, tests in trials:
             chosen = self._within_budget(tests)
             if not chosen:
@@ -137,7 +137,7 @@ def _found_by(notes: Path, status: int | None) -> str | None:
 
 
 def _run(root: Path, change: Change, tests: Sequence[Test], notes: Path, start_s: float) -> None:
-    """In the child: ends with the exit status of pytest."""
+    """Runs in the child, which ends with the exit status of pytest."""
     status = 1
     try:
         os.setsid()

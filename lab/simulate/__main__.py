@@ -138,7 +138,7 @@ def _play_fleets(console: Console, recording: Recording, llm: Llm, args: argpars
 
 
 def _end(console: Console, number: int, _frame: FrameType | None) -> None:
-    """At once, with the workers: there is nothing to be saved, and waiting for what they play takes long."""
+    """Ends at once, with the workers: nothing is to be saved, and waiting for what they play takes long."""
     for child in active_children():
         child.terminate()
     console.show_cursor()

@@ -54,7 +54,7 @@ class Comparison:
         return Result(run, play(trace, scheme, self._llm), self._unavoidable[run.num_sessions])
 
     def results(self, runs: Sequence[Run], num_workers: int) -> Iterator[Result]:
-        """In the order of the runs, each as soon as it and those before it are there."""
+        """Yields results in the order of the runs, each as soon as it and those before it are there."""
         if num_workers == 1:
             yield from map(self.result, runs)
             return

@@ -37,7 +37,7 @@ _NUM_TIMED = 15
 
 @dataclass
 class Client(Reply):
-    """When its tokens came."""
+    """A client that notes when its tokens came."""
 
     times: list[float] = field(default_factory=list)
 

@@ -47,7 +47,7 @@ class BareLoop:
         self._dll.llama_sampler_free(self._chain)
 
     def step_seconds(self, batch: BareBatch) -> float:
-        """Of decoding one token and choosing the next."""
+        """How long it takes to decode one token and choose the next."""
         decode, sample = self._decode, self._sample
         context, chain, struct = self._context, self._chain, batch.struct
         start = time.perf_counter()
@@ -58,7 +58,7 @@ class BareLoop:
         return seconds
 
     def read_seconds(self, batch: BareBatch) -> float:
-        """Of reading a prompt until its logits are there."""
+        """How long it takes to read a prompt until its logits are there."""
         decode, logits = self._decode, self._dll.llama_get_logits_ith
         context, struct, last = self._context, batch.struct, C.c_int32(batch.tokens.size - 1)
         start = time.perf_counter()

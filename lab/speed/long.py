@@ -191,7 +191,7 @@ class Writer:
         return self._random.choices(range(size // 2, size - 16), k=num_tokens)
 
     def messages(self, num_messages: int, num_tokens: int) -> list[dict[str, Any]]:
-        """Those of an agent: of each four, one calls a tool and one has its result."""
+        """The messages of an agent: of each four, one calls a tool and one has its result."""
         num_words = max(1, num_tokens // num_messages - 8)
         messages: list[dict[str, Any]] = [{"role": "system", "content": self.text(num_words)}]
         for number in range(num_messages - 1):

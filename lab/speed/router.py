@@ -159,7 +159,7 @@ def fill(url: str) -> None:
 
 
 def first_tokens() -> tuple[Times, Times]:
-    """Of a server that is asked directly, and through the router, in turn."""
+    """The times to a first token of a server that is asked directly, and through the router, in turn."""
     serve = (sys.executable, "-m", "leftoff", "serve", str(default_model()))
     with ExitStack() as closing:
         server = Process([*serve, "--port", "0", "--threads", "1", "--disk", "0", "--ram", "128"])

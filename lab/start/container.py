@@ -99,7 +99,7 @@ def container_of(tool: str, image: str) -> Container:
 
 
 class EngineContainer:
-    """By docker or podman, whose commands are the same. The port is published on loopback alone."""
+    """A container of docker or podman, whose commands are the same. The port is published on loopback alone."""
 
     def __init__(self, tool: str, image: str) -> None:
         self._tool, self._image = tool, image
@@ -129,7 +129,7 @@ class EngineContainer:
 
 
 class BuildahContainer:
-    """By `buildah run`, in the network and among the processes of this machine."""
+    """A container by `buildah run`, in the network and among the processes of this machine."""
 
     def __init__(self, image: str) -> None:
         self._image = image

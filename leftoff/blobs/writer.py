@@ -334,7 +334,7 @@ class Writer:
         return entry
 
     def _wait_for_work(self) -> None:
-        """Until there is work and the engine was idle for a moment, but no longer than `retry_s`."""
+        """Waits until there is work and the engine was idle for a moment, but no longer than `retry_s`."""
         deadline = self._threads.clock() + self._retry_s
         while (left := deadline - self._threads.clock()) > 0:
             self._changed.wait_for(lambda: self._is_stopped or self._is_due(), left)

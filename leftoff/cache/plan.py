@@ -98,7 +98,7 @@ class Plan:
         return list({item.data: None for item in items if isinstance(item.data, Record)})
 
     def with_fetched(self, fetch: Fetches) -> "Plan | None":
-        """The same plan with everything in RAM. None if part of it is lost."""
+        """This plan with everything in RAM. None if part of it is lost."""
         items: dict[Record, Item] = {}
         for record in self.records:
             item = fetch.item(record)

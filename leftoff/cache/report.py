@@ -120,7 +120,7 @@ class ReuseReport:
         return tuple(lines)
 
     def line(self) -> str:
-        """For the log: `reused 18,432 of 18,950 from RAM · 18 past the last snapshot · 500 new`."""
+        """The report for the log: `reused 18,432 of 18,950 from RAM · 18 past the last snapshot · 500 new`."""
         head = f"reused {self.reused:,} of {self.prompt_tokens:,}"
         if self.reused:
             head += f" from {self.source}"

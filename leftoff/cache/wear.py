@@ -33,7 +33,7 @@ class RecentBytes:
 
     @classmethod
     def parse(cls, text: str, window_s: float) -> "RecentBytes":
-        """From `text` of another; empty if it is none."""
+        """Restores one from the `text` of another; it is empty if the text is none."""
         try:
             return cls(window_s, {int(number): int(nbytes) for number, nbytes in json.loads(text).items()})
         except (ValueError, TypeError, AttributeError):

@@ -35,7 +35,7 @@ class FleetKey:
 
     @classmethod
     def read(cls, path: Path) -> "FleetKey":
-        """From a file that `leftoff cluster key` has made, or any text of 32 characters that nobody can guess."""
+        """Reads a file that `leftoff cluster key` has made, or any text of 32 characters that nobody can guess."""
         try:
             with path.open("rb") as file:
                 mode, secret = os.fstat(file.fileno()).st_mode & 0o777, file.read(_MAX_BYTES).strip()

@@ -58,7 +58,7 @@ class ObjectName:
 
     @classmethod
     def parse(cls, text: str) -> "ObjectName | None":
-        """From the text after the fingerprint; None for an object that is no blob."""
+        """Reads the text after the fingerprint; None for an object that is no blob."""
         with suppress(ValueError):
             namespace, _, name = text.split("/")
             run, end, kind, start, tag = name.split(".")

@@ -62,12 +62,12 @@ class Replica:
         return len(self.queue) + (self.running is not None)
 
     def queue_ms(self, now_s: float) -> float:
-        """Until the engine would begin with a request that comes now."""
+        """How long the engine would take to begin with a request that comes now."""
         left_ms = max(0.0, self.free_s - now_s) * _MS if self.running is not None else 0.0
         return left_ms + sum(each.estimate.work_ms for each in self.queue)
 
     def estimate(self, blocks: Tokens, now_s: float, in_store: int) -> Estimate:
-        """By the scorer of the router: from what RAM holds, what will have been read, and what the store has."""
+        """How the router scores the replica: by what RAM holds, what will have been read, and what is stored."""
         local = [self._found(point.position) for point in self._own.cache.ram.match("", blocks).points()]
         local += map(FoundPoint, self._in_flight(blocks))
         stored = (

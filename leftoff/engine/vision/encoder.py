@@ -134,7 +134,7 @@ class PictureEncoder:
         return found
 
     def _trim_later(self) -> None:
-        """After the last of several: of a photo, the C library would keep hundreds of freed megabytes."""
+        """Trims after the last of several: of a photo, the C library would keep hundreds of freed megabytes."""
         if len(self._running) == 1:
             with suppress(RuntimeError):  # it is being closed
                 self._thread.submit(trim_heap)
