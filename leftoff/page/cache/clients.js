@@ -11,7 +11,7 @@ import { wanted } from "./feed.js";
 /** @import {Client, Talk} from "./feed.js" */
 
 const SHOWN = 6;
-const MOST_TALKS = 1000;
+const MAX_TALKS = 1000;
 const TITLE_CHARACTERS = 40; // enough to find it by
 
 /** @param {{clients: Client[]}} props drawn in an order that seldom changes: rows that jump cannot be clicked */
@@ -34,7 +34,7 @@ function ClientView({ client }) {
   const talks = all ?? client.latest;
   const more = client.conversations - talks.length;
   const readAll = async () => {
-    const { clients } = await askJson(`/cache/clients?n=${MOST_TALKS}`);
+    const { clients } = await askJson(`/cache/clients?n=${MAX_TALKS}`);
     setAll(clients.find((/** @type {Client} */ each) => each.client === client.client)?.latest ?? null);
   };
   return html`

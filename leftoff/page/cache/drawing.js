@@ -9,7 +9,7 @@ import { neighbour, placed, startOf } from "./layout.js";
 
 const ROW_PX = 30;
 const LABEL_PX = 260; // kept free at the right, for the words of short stretches
-const FEWEST_PX = 48; // words in less cannot be read
+const MIN_PX = 48; // words in less cannot be read
 const PALEST = 0.35;
 const ARROWS = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown"];
 
@@ -99,7 +99,7 @@ function NodeView({ placed, scale, room, right, isChosen, isReached, choose }) {
         (point) => html`<span class="tick ${point.is_pinned ? "pinned" : ""}" key=${`${point.tier}${point.position}`}
         style=${{ left: `${(point.position - node.start) * scale - 1}px` }}></span>`,
       )}
-      ${!isBeside && width > FEWEST_PX && words}
+      ${!isBeside && width > MIN_PX && words}
       <span class="unseen">${oneLine(node.lead + node.text)}${places(node)}</span>
     </div>
     ${

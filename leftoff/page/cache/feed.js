@@ -24,7 +24,7 @@ import { query } from "../shared/models.js";
  *   models?: Record<string, {tiers: Tier[], running: number, waiting: number, totals: Totals}>}} State sums, and each model
  */
 
-const MOST_REPORTS = 100;
+const MAX_REPORTS = 100;
 const TREE_PAUSE_MS = 1000;
 const RECONNECT_MS = 2000;
 
@@ -59,7 +59,7 @@ async function listen(signal) {
   while (!signal.aborted) {
     try {
       const response = await ask("/cache/events", { signal }); // first: what ends while the rest is read is not missed
-      reports.value = (await askJson(`/cache/requests?n=${MOST_REPORTS}`, { signal })).requests;
+      reports.value = (await askJson(`/cache/requests?n=${MAX_REPORTS}`, { signal })).requests;
       await readAll();
       silence.value = "";
       for await (const { name, data } of eventsOf(response)) take(name, JSON.parse(data));
@@ -80,7 +80,7 @@ async function listen(signal) {
 function take(name, content) {
   if (name === "state") state.value = content;
   else if (!reports.value.some(({ id, at }) => id === content.id && at === content.at))
-    reports.value = [content, ...reports.value].slice(0, MOST_REPORTS);
+    reports.value = [content, ...reports.value].slice(0, MAX_REPORTS);
   readSoon();
 }
 

@@ -16,8 +16,8 @@ import { Requests } from "./requests.js";
 /** @import {Tree} from "./feed.js" */
 
 const TIERS = ["live", "ram", "disk", "store"];
-const MOST_ZOOM = 64;
-const MOST_TREES = 20;
+const MAX_ZOOM = 64;
+const MAX_TREES = 20;
 const SEARCH_PAUSE_MS = 200;
 
 export function CacheView() {
@@ -50,7 +50,7 @@ function Forest({ trees: forest, isSilent }) {
   const [chosen, choose] = useState(/** @type {Chosen | null} */ (null));
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const zoomBy = (/** @type {number} */ factor) =>
-    setZoom((before) => Math.min(MOST_ZOOM, Math.max(1, before * factor)));
+    setZoom((before) => Math.min(MAX_ZOOM, Math.max(1, before * factor)));
   const onWheel = (/** @type {WheelEvent} */ event) => {
     if (!event.ctrlKey) return;
     event.preventDefault();
@@ -73,7 +73,7 @@ function Forest({ trees: forest, isSilent }) {
         <span class="quiet" role="status">${query && `found in ${counted(found, "place")}`}</span>
         <span class="row">
           <button type="button" aria-label="Zoom out" disabled=${zoom === 1} onClick=${() => zoomBy(0.5)}>−</button>
-          <button type="button" aria-label="Zoom in" disabled=${zoom === MOST_ZOOM} onClick=${() => zoomBy(2)}>+</button>
+          <button type="button" aria-label="Zoom in" disabled=${zoom === MAX_ZOOM} onClick=${() => zoomBy(2)}>+</button>
         </span>
       </header>
       ${nodes.length === 0 && !isSilent && html`<p class="quiet">${forest ? "The cache is empty: it fills with the first request." : "Reading…"}</p>`}
@@ -93,7 +93,7 @@ function Forest({ trees: forest, isSilent }) {
 /** @param {{trees: Tree[], zoom: number, chosen: Chosen | null, choose: (chosen: Chosen) => void}} props of one model */
 function Trees({ trees: own, zoom, chosen, choose }) {
   return html`
-    ${own.slice(0, MOST_TREES).map((tree) => {
+    ${own.slice(0, MAX_TREES).map((tree) => {
       const bed = bedOf(tree);
       return html`
         ${own.length > 1 && html`<h3 class="quiet">${tree.namespace || "without a salt"}</h3>`}
@@ -101,7 +101,7 @@ function Trees({ trees: own, zoom, chosen, choose }) {
           choose=${(/** @type {string} */ id) => choose({ bed, id })} />
         ${!tree.is_whole && html`<p class="quiet">The 1,000 stretches that were used last; there are more.</p>`}`;
     })}
-    ${own.length > MOST_TREES && html`<p class="quiet">and ${count(own.length - MOST_TREES)} more, under other salts</p>`}`;
+    ${own.length > MAX_TREES && html`<p class="quiet">and ${count(own.length - MAX_TREES)} more, under other salts</p>`}`;
 }
 
 /** @param {{model: string, trees: Tree[]}} props what a model holds in all, above its trees */

@@ -4,8 +4,8 @@ import { counted, size } from "../shared/format.js";
 
 /** @import {Attachment} from "./message.js" */
 
-const MOST_BYTES = 4 << 20; // of a text
-const MOST_BYTES_OF_OTHERS = 20 << 20;
+const MAX_BYTES = 4 << 20; // of a text
+const MAX_BYTES_OF_OTHERS = 20 << 20;
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp"];
 const PDF = "application/pdf";
 
@@ -25,10 +25,10 @@ export const sized = ({ text, blob }) => (blob ? size(blob.size) : counted(text?
 export async function attached(file) {
   const name = file.name || "picture";
   if (PICTURES.includes(file.type) || file.type === PDF) {
-    if (file.size > MOST_BYTES_OF_OTHERS) throw new Error(`${name} is larger than 20 MiB`);
+    if (file.size > MAX_BYTES_OF_OTHERS) throw new Error(`${name} is larger than 20 MiB`);
     return { name, blob: new Blob([file], { type: file.type }) };
   }
-  if (file.size > MOST_BYTES) throw new Error(`${name} is larger than 4 MiB: a prompt would hardly hold it`);
+  if (file.size > MAX_BYTES) throw new Error(`${name} is larger than 4 MiB: a prompt would hardly hold it`);
   try {
     return { name, text: new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()) };
   } catch {

@@ -15,7 +15,7 @@ import sql from "../vendor/highlight/sql.js";
 import xml from "../vendor/highlight/xml.js";
 import yaml from "../vendor/highlight/yaml.js";
 
-const MOST_CHARACTERS = 20_000;
+const MAX_CHARACTERS = 20_000;
 const GRAMMARS = { bash, c, cpp, diff, go, java, javascript, json, python, rust, sql, xml, yaml };
 for (const [name, grammar] of Object.entries(GRAMMARS)) core.registerLanguage(name, grammar);
 
@@ -26,6 +26,6 @@ for (const [name, grammar] of Object.entries(GRAMMARS)) core.registerLanguage(na
  */
 export function highlighted(text, language) {
   const name = language.toLowerCase();
-  if (!core.getLanguage(name) || text.length > MOST_CHARACTERS) return null;
+  if (!core.getLanguage(name) || text.length > MAX_CHARACTERS) return null;
   return core.highlight(text, { language: name, ignoreIllegals: true }).value;
 }

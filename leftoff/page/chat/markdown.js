@@ -11,8 +11,8 @@ import { escaped, FORMULAS, library, SAFE_ATTRIBUTES, SAFE_TAGS } from "./math.j
 
 /** @import {Token} from "../vendor/marked.js" */
 
-const MOST_CHARACTERS = 100_000; // beyond that it is shown as it is: parsing would take longer than a frame
-const MOST_SIGNS = 5000;
+const MAX_CHARACTERS = 100_000; // beyond that it is shown as it is: parsing would take longer than a frame
+const MAX_SIGNS = 5000;
 const CHUNK_CHARACTERS = 16_384;
 const PLAIN = ["type", "checked", "disabled", "start", "align", ...SAFE_ATTRIBUTES]; // whose values are no addresses
 const SAFE = {
@@ -56,9 +56,9 @@ export const clean = (source) => DOMPurify.sanitize(source, SAFE);
  * @returns {Token[] | null}
  */
 function blocksOf(text) {
-  if (text.length > MOST_CHARACTERS) return null;
+  if (text.length > MAX_CHARACTERS) return null;
   const signs = text.match(/[*_`[\]<>~|$\\]/g)?.length ?? 0;
-  if (signs > MOST_SIGNS && 5 * signs > text.length) return null;
+  if (signs > MAX_SIGNS && 5 * signs > text.length) return null;
   try {
     return marked.lexer(text).filter((token) => token.type !== "space");
   } catch {

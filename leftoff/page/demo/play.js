@@ -17,7 +17,7 @@ import { models } from "../shared/models.js";
  * @typedef {"off" | "on"} Side
  */
 
-const MOST_TOKENS = 32;
+const MAX_TOKENS = 32;
 const FORGET_TRIES = 20;
 const FORGET_PAUSE_MS = 250;
 
@@ -42,7 +42,7 @@ export class Performance {
     const before = this.#thread(`${side} ${step.thread}`, scene, step, side);
     const messages = [...before, { role: "user", content: step.question }];
     const model = models.value[step.model]?.id;
-    const body = { model, messages, cache_salt: salt, stream: true, temperature: 0, max_tokens: MOST_TOKENS };
+    const body = { model, messages, cache_salt: salt, stream: true, temperature: 0, max_tokens: MAX_TOKENS };
     const turn = await streamed(body, signal);
     this.#threads.set(`${side} ${step.thread}`, [...messages, { role: "assistant", content: turn.text }]);
     if (side === "off") await this.#forget(salt);

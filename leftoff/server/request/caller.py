@@ -32,7 +32,7 @@ _CLIENTS = {
 _FIRST_WORD = re.compile(r"[A-Za-z][\w.+-]{0,39}", re.ASCII)
 _OPENS = re.compile(r"\s*<([\w-]{1,40})(?: [^<>]{0,400})?>")
 _SETUP = re.compile(r"This is the (?:Qwen Code|Gemini CLI)\. We are setting up the context for our chat\.\n")
-_MOST_TAGS = 16
+_MAX_TAGS = 16
 _TITLE_CHARACTERS = 80
 _DIGITS = 6
 _TRACE_CHARACTERS = 64
@@ -77,7 +77,7 @@ def _client(headers: Headers) -> str:
 
 def _title(text: str) -> str:
     """The first words. Agents put reminders in tags before what the user has typed."""
-    for _ in range(_MOST_TAGS):
+    for _ in range(_MAX_TAGS):
         tag = _OPENS.match(text)
         end = text.find(f"</{tag[1]}>") if tag else -1
         if tag is None or end < 0:
