@@ -14,7 +14,7 @@ from leftoff.engine.eagle import HeadFile
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fingerprint import model_parts
 from leftoff.engine.measure import Bandwidth, Measurements, measure
-from leftoff.engine.memory.base import MEANINGS, MemoryKind
+from leftoff.engine.memory.base import MEANINGS, MemoryKind, token_bytes
 from leftoff.engine.model import Progress
 from leftoff.engine.mtp import mtp_problem
 from leftoff.machine import default_threads, physical_ram
@@ -87,7 +87,6 @@ def describe_model(engine: LlamaEngine, progress: Progress) -> ModelReport:
     """Describes a loaded model and measures its speed."""
     model, memory = engine.model, engine.memory
     has_snapshots = memory.kind.has_snapshots
-    bytes_of_1k = memory.page_bytes(2 << 10) - memory.page_bytes(1 << 10)  # several tokens may share a row
     return ModelReport(
         path=str(model.path),
         name=model.name,
@@ -98,7 +97,7 @@ def describe_model(engine: LlamaEngine, progress: Progress) -> ModelReport:
         context=memory.num_cells,
         threads=engine.settings.threads,
         memory_kind=memory.kind.value,
-        kv_bytes_per_token=bytes_of_1k >> 10 if memory.kind.has_pages else None,
+        kv_bytes_per_token=token_bytes(memory),
         snapshot_bytes_at_1k=memory.snapshot_bytes(1 << 10) if has_snapshots else None,
         snapshot_bytes_at_32k=memory.snapshot_bytes(32 << 10) if has_snapshots else None,
         mtp_problem=mtp_problem(model.library, model.path),

@@ -196,3 +196,10 @@ class Memory(Protocol):
     def clear(self) -> None:
         """Drop every sequence at once. The next one starts at the first cell, as in a new engine."""
         ...
+
+
+def token_bytes(memory: Memory) -> int | None:
+    """Bytes that a token adds to pages; None if there are none. It is an average: several tokens may share a row."""
+    if not memory.kind.has_pages:
+        return None
+    return (memory.page_bytes(2 << 10) - memory.page_bytes(1 << 10)) >> 10

@@ -15,7 +15,7 @@ from leftoff.cache.costs import TierCosts
 from leftoff.config import Settings
 from leftoff.engine.binding.library import Library
 from leftoff.engine.devices import all_devices
-from leftoff.engine.memory.base import MEANINGS
+from leftoff.engine.memory.base import MEANINGS, token_bytes
 from leftoff.host.host import ModelHost
 from leftoff.hub.download import shown_url
 from leftoff.machine import physical_ram
@@ -75,7 +75,7 @@ def _memory(host: ModelHost) -> dict[str, Any]:
         "meaning": MEANINGS[kind],
         "context_tokens": memory.num_cells,
         "slots": host.settings.slots,
-        "token_bytes": (memory.page_bytes(2 << 10) - memory.page_bytes(1 << 10)) >> 10 if kind.has_pages else None,
+        "token_bytes": token_bytes(memory),
         "snapshot_bytes": memory.snapshot_bytes(1 << 10) if kind.has_snapshots else None,
         "budgets": {tier.budget.name: tier.budget.budget_bytes for tier in host.cache.tiers},
     }
