@@ -4,6 +4,7 @@ import { Cell } from "../shared/cell.js";
 import { eventsOf } from "../shared/events.js";
 import { ApiError, apiKey, ask, askJson, problemWith } from "../shared/http.js";
 import { query } from "../shared/models.js";
+import { pause } from "../shared/pause.js";
 
 /** @import {Origins, Report} from "../shared/origins.js" */
 /**
@@ -69,7 +70,7 @@ async function listen(signal) {
       silence.value = problemWith(error);
       if (error instanceof ApiError && error.status === 401) return; // until there is a key
     }
-    await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
+    await pause(RECONNECT_MS);
   }
 }
 

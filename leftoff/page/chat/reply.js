@@ -2,6 +2,7 @@
 
 import { chunksOf } from "../shared/events.js";
 import { ApiError, ask, askJson, problemWith } from "../shared/http.js";
+import { pause } from "../shared/pause.js";
 import { asSent } from "./message.js";
 
 /** @import {Settings} from "./conversation.js" */
@@ -77,7 +78,7 @@ export async function streamed(message, body, onGrown, signal) {
     growing.problem = signal.aborted ? undefined : problemWith(error);
   }
   growing.progress = undefined;
-  if (signal.aborted) await pause();
+  if (signal.aborted) await pause(REPORT_PAUSE_MS);
   growing.report = requestId ? await reportOf(requestId) : undefined;
   return growing;
 }
@@ -121,10 +122,8 @@ async function reportOf(id) {
       return await askJson(`/cache/requests/${id}`);
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 404) return undefined;
-      await pause();
+      await pause(REPORT_PAUSE_MS);
     }
   }
   return undefined;
 }
-
-const pause = () => new Promise((resolve) => setTimeout(resolve, REPORT_PAUSE_MS));

@@ -6,6 +6,7 @@ import { chunksOf } from "../shared/events.js";
 import { ask, askJson } from "../shared/http.js";
 import { newId } from "../shared/id.js";
 import { models } from "../shared/models.js";
+import { pause } from "../shared/pause.js";
 
 /** @import {Report} from "../shared/origins.js" */
 /**
@@ -58,7 +59,7 @@ export class Performance {
     for (let tries = 0; tries < FORGET_TRIES; tries += 1) {
       const left = await askJson(`/cache?salt=${salt}`, { method: "DELETE" }).catch(() => ({ running: 0 }));
       if (!left.running) break;
-      await new Promise((resolve) => setTimeout(resolve, FORGET_PAUSE_MS));
+      await pause(FORGET_PAUSE_MS);
     }
     this.#salts.delete(salt);
   }

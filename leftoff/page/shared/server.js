@@ -3,6 +3,7 @@
 import { useCell } from "./cell.js";
 import { html, useEffect, useState } from "./html.js";
 import { apiKey, askJson, problemWith } from "./http.js";
+import { pause } from "./pause.js";
 
 const RETRY_MS = 2000;
 
@@ -39,7 +40,7 @@ async function read(path, tell, signal) {
       tell({ answer: null, problem: problemWith(error) });
       if (!(error instanceof TypeError)) return;
     }
-    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    await pause(RETRY_MS);
   }
 }
 
