@@ -121,7 +121,7 @@ class Chat:
             raise ContextOverflowError(error.num_tokens, self._context_tokens, is_exact=False) from error
 
     def _check_size(self, conversation: Conversation) -> None:
-        """Before any of it is rendered: what is dropped on the way to the prompt must be read as well."""
+        """Raises for far too long a conversation, before it is rendered: what will be dropped must be read as well."""
         meter = self.prompts.meter
         if meter is None:
             return

@@ -238,7 +238,7 @@ class Learner:
 
 
 def _header(messages: Sequence[MessageDict], namespace: str) -> _Header | None:
-    """None if there is none, or if it is too long."""
+    """The header of a conversation; None if there is none, or if it is too long."""
     texts = header_texts(messages)
     num_lines = sum(text.count("\n") for text in texts)
     if not 0 < sum(map(len, texts)) <= _MAX_CHARACTERS or num_lines > _MAX_LINES:

@@ -44,12 +44,12 @@ class MadePrompt:
     tokenised: Tokenised
 
     def without_pictures(self) -> "MadePrompt":
-        """To be kept for the next turn: the files of a conversation's pictures are larger than all of its texts."""
+        """The prompt without the files of its pictures, which are larger than all texts, for the next turn."""
         return replace(self, prompt=replace(self.prompt, sources={})) if self.prompt.sources else self
 
     @property
     def num_bytes(self) -> int:
-        """About what is kept for the next turn: the text four times, and its tokens with their ends."""
+        """About how many bytes are kept for the next turn: the text four times, and its tokens with their ends."""
         texts = 2 * len(self.rendered.result.text) + 2 * len(self.tokenised.text)
         num_objects = 16 * len(self.forms) + 4 * len(self.tokenised.segments)
         return 2 * texts + 3 * self.prompt.tokens.nbytes + _OBJECT_BYTES * num_objects

@@ -249,7 +249,7 @@ class TextStream:
         return self._release(self._decoder.decode(self._vocabulary.piece(token)))
 
     def close(self) -> str:
-        """At the end of the reply: the text that was held back."""
+        """The text that was held back, at the end of the reply."""
         if self.is_stopped:
             return ""
         rest = self._release(self._decoder.decode(b"", final=True))

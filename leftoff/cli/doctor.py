@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell_of_head(console: Console, head: HeadFile, *, is_json: bool) -> int:
-    """It is no model: nothing of it can be measured without the one that it is for."""
+    """Describes a head, which is no model: nothing of it can be measured without the one that it is for."""
     if is_json:
         print(json.dumps({"leftoff": __version__, "head": dataclasses.asdict(head)}))
     else:

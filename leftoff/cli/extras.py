@@ -8,7 +8,7 @@ from leftoff.setting import SettingError
 
 @contextmanager
 def importing(extra: str, what: str) -> Iterator[None]:
-    """For imports that `what` needs: if one fails, says how to install it."""
+    """Runs imports that `what` needs: if one fails, says how to install it."""
     try:
         yield
     except ImportError as error:

@@ -120,7 +120,7 @@ class _Server:
         return True
 
     def connection(self) -> Connection:
-        """To the model that is wanted: it is loaded for that if need be."""
+        """A connection to the model that is wanted, which is loaded for that if need be."""
         wanted = shown_name((), self._flags["model"]) if "model" in self._flags else ""
         to = self._connection({"model": wanted} if wanted else {})
         if wanted and to.model != wanted:  # one that is alone answers to any name
@@ -183,7 +183,7 @@ class _Server:
         raise LaunchError(f"the server did not start: {_end_of(log)}")
 
     def _tell_what_was_spared(self) -> None:
-        """In a few words, now that the agent's screen is gone."""
+        """Says in a few words what the cache has spared, now that the agent's screen is gone."""
         with suppress(ClientError):
             spared = total_of(self._ask(CLIENTS))
             if spared.requests:

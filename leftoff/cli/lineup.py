@@ -166,7 +166,7 @@ def opened(console: Console, lineup: Lineup, leave: Leave, sampled: Callable[[Va
 
 
 def _is_encoder(settings: Settings) -> bool:
-    """Only a file that is here can tell."""
+    """Whether a model is an encoder, which only a file that is here can tell."""
     path = Path(settings.model).expanduser()
     return path.is_file() and is_encoder(path)
 

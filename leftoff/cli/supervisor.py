@@ -88,6 +88,6 @@ class Supervisor:
 
 
 def inherited_socket() -> socket.socket | None:
-    """In a server that a supervisor has started: the supervisor's listening socket."""
+    """The listening socket of the supervisor that has started this server, if one has."""
     number = os.environ.pop(SOCKET_VARIABLE, None)
     return socket.socket(fileno=int(number)) if number else None

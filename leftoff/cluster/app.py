@@ -125,7 +125,7 @@ class RouterApp:
             await self._proxy.close()
 
     async def _ask_for_health(self, find_urls: FindUrls) -> None:
-        """Again and again: replicas that are not in the index are there as long as they answer."""
+        """Asks the replicas that are not in the index, again and again: they are there as long as they answer."""
         timeout = aiohttp.ClientTimeout(total=2 * _HEALTH_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:

@@ -112,7 +112,7 @@ class Fleet:
 
     @property
     def groups(self) -> dict[str, list[ReplicaView]]:
-        """By fingerprint: only replicas of one group share anything."""
+        """The replicas by fingerprint: only those of one group share anything."""
         groups: dict[str, list[ReplicaView]] = {}
         for view in self.views.values():
             groups.setdefault(view.told.fingerprint, []).append(view)

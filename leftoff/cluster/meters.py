@@ -43,7 +43,7 @@ class Meters:
         self._expected.observe(choice.estimate.first_token_ms / 1000)
 
     def text(self) -> bytes:
-        """In the format of Prometheus."""
+        """The figures in the format of Prometheus."""
         return generate_latest(self._registry)
 
 

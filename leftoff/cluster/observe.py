@@ -34,7 +34,10 @@ class Observation:
 
 
 def observe(scheduler: Scheduler, known_generation: int) -> Observation:
-    """Called on the engine's thread. Nothing of the cache is copied again if it is still of the same generation."""
+    """The state of a replica now. Called on the engine's thread.
+
+    Nothing of the cache is copied again if it is still of the same generation.
+    """
     cache = scheduler.cache
     generation = cache.generation
     is_new = generation != known_generation

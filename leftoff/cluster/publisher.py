@@ -107,7 +107,7 @@ class Publisher:
             await pipe.execute()
 
     async def _observed(self) -> Observation | None:
-        """None while the engine's thread is busy; its answer then comes with a later heartbeat."""
+        """An answer of the engine's thread; None while that is busy: it then comes with a later heartbeat."""
         if self._asked is None:
             self._asked = self._observe(self._last.generation if self._last is not None else -1)
         try:

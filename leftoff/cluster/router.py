@@ -89,7 +89,7 @@ class Router:
         return (await self.ranked(chain.of(model), free))[0]
 
     async def ranked(self, chain: Chain, views: Sequence[ReplicaView]) -> list[ReplicaChoice]:
-        """These replicas, the best first."""
+        """A choice for each of these replicas, the best first."""
         known = await self._memory.find(chain)
         choices = self._choices(chain, known, views)
         if self._index is not None and self._may_be_better_from_store(choices[0], known):

@@ -150,7 +150,7 @@ class _TokenizerWrapper:
         return self._kept_tokens(text)
 
     def _tokens(self, text: str) -> list[int]:
-        """As the model's tokenizer does, without a space that it may add in front."""
+        """The tokens that the model's tokenizer makes, without a space that it may add in front."""
         tokens = self._vocabulary.tokenize(text, parse_special=False)
         if self._vocabulary.detokenize(tokens) == text.encode():
             return list(map(int, tokens))

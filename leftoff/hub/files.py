@@ -172,7 +172,7 @@ def _endpoint() -> str:
 
 
 def _client() -> httpx.Client:
-    """It sends the token to the hub, and to no other machine that the hub leads to."""
+    """A client that sends the token to the hub, and to no other machine that the hub leads to."""
     client = http_client()
     token = os.environ.get("HF_TOKEN", "").strip()
     with suppress(OSError):

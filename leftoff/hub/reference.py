@@ -119,7 +119,7 @@ def find_model(text: str, begin: Begin = silent) -> Path:
 
 
 def parse_reference(text: str) -> Reference | None:
-    """None if the text is a path."""
+    """The model of the hub that a text names; None if the text is a path."""
     match = _REFERENCE.fullmatch(reference_of(text) or text)
     if match is None or match[1].startswith(".") or match[1].lower().endswith(".gguf"):
         return None

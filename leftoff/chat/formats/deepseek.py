@@ -37,7 +37,7 @@ _TAGS = ParameterTags(_PARAMETER, Markers(_PARAMETER_END, strips=False), _INVOKE
 
 
 class DeepSeekCalls(CallFormat):
-    """Up to V3.1. Parses both ways; `has_code` says that the template writes as V3 and R1 do."""
+    """Calls up to V3.1. Parses both ways; `has_code` says that the template writes as V3 and R1 do."""
 
     triggers = (BEGIN,)
     markers = (_END, _CALL, _CALL_END, _SEPARATOR)
@@ -63,7 +63,7 @@ class DeepSeekCalls(CallFormat):
 
 
 class DsmlCalls(CallFormat):
-    """Since V3.2. `block` is the name of the tag around all calls."""
+    """Calls since V3.2. `block` is the name of the tag around all calls."""
 
     markers = (DSML,)
 

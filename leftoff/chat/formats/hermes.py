@@ -24,7 +24,7 @@ class HermesCalls(CallFormat):
 
 
 class GenericCalls(HermesCalls):
-    """For templates that show no calls: those of Hermes, as `quirks.py` shows them instead, or one JSON object."""
+    """Calls where the template shows none: those of Hermes, as `quirks.py` shows them instead, or one JSON object."""
 
     is_bare = True
 

@@ -70,7 +70,7 @@ class TaggedFormat(OutputFormat):
             scanner.emit_content(self.reasoning.end)
 
     def _parse_calls(self, scanner: Scanner, trigger: str) -> Waiting[None]:
-        """If no call follows the trigger, the trigger is content."""
+        """Parses the calls behind a trigger. If no call follows, the trigger is content."""
         num_before, skipped = scanner.num_calls, scanner.spaces_before_marker + trigger if trigger else ""
         scanner.trigger = trigger
         scanner.mark()

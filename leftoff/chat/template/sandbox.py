@@ -146,7 +146,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 @pass_context
 def _printed(_: Context, value: object) -> object:
-    """Called for all values that are printed."""
+    """Charges for a value that is printed, and returns it."""
     if type(value) is str:
         current().charge(REFERENCE + len(value))
     else:
@@ -155,7 +155,7 @@ def _printed(_: Context, value: object) -> object:
 
 
 def _charge_fields(num_fields: int, values: object) -> None:
-    """For a text with fields, each of which may show all of the values."""
+    """Charges for filling the fields of a text, each of which may show all of the values."""
     current().charge(_MAX_FIELD * num_fields)
     current().charge_walk(values, times=2 * num_fields)
 
@@ -199,7 +199,7 @@ def _lines_size(text: str, _: object) -> int:
 
 
 def _search_cost(text: str, sought: object) -> int:
-    """From the end, Python compares letter by letter at every position."""
+    """The cost of a search from the end, where Python compares letter by letter at every position."""
     return len(text) * len(sought) // _STEPS_PER_CHARACTER if isinstance(sought, str) else 0
 
 

@@ -137,7 +137,7 @@ def _by_any_marks(text: str, messages: Sequence[MessageDict], render: Render) ->
 
 
 def _by_marks(text: str, messages: Sequence[MessageDict], render: Render, marker: Marker) -> _Found | None:
-    """None if the marks change more than themselves, or cannot be assigned to messages."""
+    """Finds messages by their marks; None if these change more than themselves, or cannot be assigned to messages."""
     numbers = _numbers(messages)
     if len(messages) > _MAX_NUMBERS:
         return None
@@ -217,7 +217,7 @@ def _mark_call(call: Any, mark: str) -> Any:  # noqa: ANN401
 
 
 def _mark_middle(message: MessageDict, mark: str) -> MessageDict:
-    """For templates that look at the beginning or end of a content: a mark inside a word in its middle."""
+    """Marks the inside of a word in the middle of a content, for templates that look at its beginning or end."""
     content = message.get("content")
     offset = _middle(content) if isinstance(content, str) else None
     if offset is None or not isinstance(content, str):

@@ -87,7 +87,7 @@ def _library(library: Library, *, shows_path: bool) -> dict[str, Any]:
 
 
 def _rates(cache: Cache) -> dict[str, float]:
-    """As measured by now. Called on the engine's thread."""
+    """The rates as they are measured so far. Called on the engine's thread."""
     costs, disk = cache.costs, cache.disk.blobs.costs if cache.disk is not None else TierCosts()
     return {
         "prefill_tokens_per_s": 1000 * costs.prefill_tokens_per_ms,

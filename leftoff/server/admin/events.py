@@ -109,7 +109,7 @@ class _Feed(Response):
         return state | {"totals": state["totals"] | {"started_at": self._log.started_at}}
 
     def _state_of(self, host: ModelHost) -> Answer:
-        """Called on the engine's thread."""
+        """How full one model is, and the tenant's requests to it. Called on the engine's thread."""
         tenant = self._tenant
         counts = self._log.counts[tenant.name, host.name]
         return {

@@ -27,7 +27,7 @@ class MetricsApi(Dialect):
         return [Endpoint("GET", "/metrics", "For Prometheus", self.metrics)]
 
     async def metrics(self, request: Request) -> Response:
-        """Where there are several models, each sample has the name of its model, unless one is asked for."""
+        """Answers a scrape. Of several models, each sample has the name of its model, unless one is asked for."""
         tenant, model = tenant_of(request), request.query_params.get("model")
 
         async def show(host: ModelHost) -> list[Metric]:
@@ -49,7 +49,7 @@ class MetricsApi(Dialect):
 
 
 def _metrics(host: ModelHost, tenant: Tenant) -> Iterator[Metric]:
-    """Called on the engine's thread."""
+    """The metrics of one model, for a tenant. Called on the engine's thread."""
     counts = host.log.counts[tenant.name, host.name]
     num_running, num_waiting = len(tenant.own(host.scheduler.runs)), len(tenant.own(host.scheduler.waiting))
     yield from _llama_server_metrics(counts, num_running, num_waiting)

@@ -90,7 +90,7 @@ class PageApi(Dialect):
         return _sent(request, request.path_params["path"])
 
     async def scenes(self, _: Request) -> Response:
-        """As long as the context allows: a part of it is for questions and replies."""
+        """The script, whose guest list is as long as the context allows beside questions and replies."""
         host = self._hosts.first
         guest_tokens = host.prompts.tokens(guest_list(_SAMPLE, "")).size / _SAMPLE
         num_guests = min(MAX_GUESTS, int(_PART_OF_CONTEXT * host.context_tokens / guest_tokens))

@@ -160,7 +160,10 @@ def _first_words(conversation: Conversation) -> str:
 
 
 def _prompt(host: ModelHost, conversation: Conversation) -> Prompt:
-    """Without a generation prompt. Most templates need a user message: a header alone gets one, cut off again."""
+    """The prompt of a conversation, without a generation prompt.
+
+    Most templates need a user message: a header alone gets one, which is cut off again.
+    """
     messages = conversation.messages
     is_header = all(message["role"] in HEADER_ROLES for message in messages)
     shown = [*messages, _ANY_USER_MESSAGE] if is_header else messages

@@ -104,7 +104,7 @@ class MessagesRequest(GenerationFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
     def picture_texts(self) -> Iterator[str | None]:
-        """In messages, and in the results of tools there."""
+        """The base64 of the pictures in messages, and in the results of tools there."""
         contents = [message.content for message in self.messages if isinstance(message.content, list)]
         for block in chain.from_iterable(contents):
             if block.type == "image":

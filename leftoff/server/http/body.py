@@ -119,7 +119,7 @@ def _decoded(data: bytes, kind: type[Body]) -> Body:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without garbage collection, which would scan the many new objects again and again."""
+    """Turns garbage collection off, which would scan the many new objects again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -270,7 +270,7 @@ class Acceptor:
         self._loop.remove_reader(self._listener)
 
     def _accept_some(self) -> None:
-        """Called by the event loop when a connection waits."""
+        """Accepts as many connections as there is room for. Called by the event loop when one waits."""
         room = self._limit - len({*self._connections, *self._arriving})
         if room <= 0 and not self._make_room(1):
             self.pause()

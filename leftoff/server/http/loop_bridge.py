@@ -33,7 +33,10 @@ class LoopBridge:
         loop.add_reader(self._read_end, self._on_wake)
 
     def put(self, call: Callable[[], None], *, is_urgent: bool) -> None:
-        """From any thread. Once the loop is closed, calls are made where they are put: replies still end."""
+        """Has the loop make a call. Any thread may ask for that.
+
+        Once the loop is closed, calls are made where they are put: replies still end.
+        """
         self._calls.append(call)
         loop = self._loop()
         if loop is None or loop.is_closed():

@@ -29,7 +29,7 @@ class LoraAdapters(Dialect):
         return json_response(_listed(host))
 
     async def set_scales(self, request: Request, body: list[LoraScale]) -> Response:
-        """For requests from now on; what was read stays with the adapters that it was read with."""
+        """Sets the scales for requests from now on; what was read stays with the adapters that it was read with."""
         if not tenant_of(request).is_alone:
             problem = "this would change the replies to other API keys: send `lora` with each request"
             raise ApiError(403, problem, code="not_allowed", kind="permission_error")

@@ -79,7 +79,7 @@ class OpenAI(Dialect):
         return json_response({"object": "list", "data": self._cards(), "has_more": False})
 
     async def model(self, request: Request) -> Response:
-        """By any name, if there is one model: requests may name any too, and clients look for what they were told."""
+        """Describes a model; one that is alone, by any name: requests may name any, and clients look for that."""
         name = request.path_params["id"]
         listed = next((card for card in self._cards() if card["id"] == name), None)
         return json_response(listed or _card(self._hosts.named(name)) | {"id": name})

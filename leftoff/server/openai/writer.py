@@ -61,7 +61,7 @@ class _CompletionWriter(Writer):
         return self._envelope(self.chunk_object, [choice])
 
     def _chunk_with_cost(self, choice: Json, stream: ReplyStream) -> Json:
-        """With what the reply has cost so far, if the request wants that in every chunk."""
+        """A chunk, with what the reply has cost so far if the request wants that in every chunk."""
         chunk, body = self._chunk(choice), self.head.body
         if body.stream_options and body.stream_options.is_usage_continuous:
             chunk["usage"] = usage_of([stream])
@@ -126,7 +126,7 @@ class ChatWriter(_CompletionWriter):
             yield from self._closing(stream, _chat_choice(index, finish_reason(stream), delta=self._last(index)))
 
     def _first(self, index: int, part: Part | None) -> Json:
-        """As in a whole reply, `content` is null unless there is some."""
+        """The beginning of a reply. As in a whole one, `content` is null unless there is some."""
         self._begun.add(index)
         content = "" if isinstance(part, Content) else None
         return _chat_choice(index, delta={"role": "assistant", "content": content})

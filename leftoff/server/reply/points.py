@@ -54,7 +54,7 @@ def encode_points(points: PromptPoints) -> str:
 
 
 def decode_points(value: str) -> PromptPoints | None:
-    """None for what is no such value: a replica of another version may write it otherwise."""
+    """The points in the value of a header; None for what is no such value, as another version may write it."""
     try:
         return msgpack.decode(base64.b64decode(value, validate=True), type=PromptPoints)
     except (MsgspecError, binascii.Error, ValueError):

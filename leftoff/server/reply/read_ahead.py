@@ -23,7 +23,10 @@ _TOKEN_BYTES = 4  # of text, on average: the length of a prompt says which threa
 
 
 def after_reply(host: ModelHost, job: ReplyJob, written: Written, call_ids: Sequence[str], finish: Finish) -> None:
-    """Called on the event loop: reading ahead is prepared on a thread for texts. Each part can be turned off."""
+    """Remembers a reply, and has its next prompt read ahead. Each can be turned off.
+
+    Called on the event loop: reading ahead is prepared on a thread for texts.
+    """
     chat = job.chat
     assert chat is not None
     if host.remembered is not None:

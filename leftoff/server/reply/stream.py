@@ -36,7 +36,7 @@ request_logger = logging.getLogger("leftoff.requests")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """So much of the prompt is read; `reused` tokens of it came from the cache."""
+    """How much of the prompt is read; `reused` tokens of it came from the cache."""
 
     reused: int
     num_read: int

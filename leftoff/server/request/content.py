@@ -116,7 +116,7 @@ def left_out(kind: str, place: str) -> str:
 
 
 def notes_on_left_out(messages: Sequence[MessageDict]) -> tuple[Note, ...]:
-    """For the log: how many images and other parts of a chat are only notes in the prompt, and why."""
+    """Notes for the log: how many images and other parts of a chat are only notes in the prompt, and why."""
     texts = [text for message in messages if isinstance(text := message.get("content"), str)]
     counts = {kind: sum(text.count(_NOTE.format(kind)) for text in texts) for kind in dict.fromkeys(_LEFT_OUT.values())}
     num_files = counts.pop("file")

@@ -168,7 +168,7 @@ class IdLists:
         return self._lists.num_bytes
 
     def decode(self, data: bytes, namespace: str) -> Tokens | None:
-        """None if it is anything else than a list of tokens of the vocabulary."""
+        """The tokens of a JSON list; None if it is anything else than a list of tokens of the vocabulary."""
         if not data.startswith(b"["):
             return None
         known, cut = self._known(data, namespace) if len(data) >= _LONG_LIST else (_NO_TOKENS, 0)

@@ -72,7 +72,7 @@ class ResponsesRequest(GenerationFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
     def picture_texts(self) -> Iterator[str | None]:
-        """None of a response that is stored: it is stored with the texts themselves."""
+        """The pictures of the input; none if the response is stored, since that is done with the texts themselves."""
         is_stored = self.store is not False or self.conversation is not None
         items = self.input if isinstance(self.input, list) and not is_stored else []
         for item in items:

@@ -167,7 +167,7 @@ class ResponseWriter(Writer):
         return self._event(f"response.content_part.{change}", **place, part=_part(block), content_index=0)
 
     def _text_event(self, change: str, block: Block, **said: str) -> Json:
-        """More text of an item, or all of it."""
+        """The event for more text of an item, or for all of it."""
         place = {"output_index": block.index, "item_id": self._id(block)}
         within = {} if block.kind == "call" else {"content_index": 0}
         logprobs: Json = {"logprobs": []} if block.kind == "text" else {}
