@@ -31,7 +31,7 @@ from leftoff.store.objects import STORE_COSTS
 logger = logging.getLogger("leftoff.store")
 
 HEARTBEAT_S = 1.0
-EXPIRY_S = 5.0  # without a heartbeat a replica counts as gone
+EXPIRY_S = 5.0  # after which the index forgets a heartbeat, and routers one that the index has forgotten
 MODEL_S = 86_400.0  # how long the name of a model is remembered after the last heartbeat of a replica that has it
 MAX_DELTAS = 10_000  # that the stream keeps, about
 MAX_MODELS = 1000  # whose names are remembered
@@ -43,7 +43,7 @@ class ReplicaState(StrEnum):
     """Whether a replica takes new requests."""
 
     READY = "ready"
-    DRAINING = "draining"  # it ends what it has begun, and then stops
+    DRAINING = "draining"  # it gives what it has begun a moment to end, and then stops
 
 
 class Load(Struct, frozen=True):
