@@ -20,6 +20,7 @@ SCENES = f"{PAGE_FILES}scenes"  # not public: no file, but made for the model
 _DRAINED_BYTES = 256 * MIB
 # Memory for the bodies of all requests together; there is room for two of the largest in any case.
 _BYTES_OF_ALL = 512 * MIB
+HOLD = "hold"  # in the state of a request: counts bytes that it holds beside its body, or raises an `ApiError`
 
 
 class Guard(ABC):
@@ -74,7 +75,10 @@ class ApiKeys(Guard):
 
 
 class BodyLimit:
-    """Refuses a body above the limit, whether its length is declared or not, and one that exceeds the limit of all."""
+    """Refuses a body above the limit, whether its length is declared or not, and one that exceeds the limit of all.
+
+    What is fetched for a request counts as a part of its body: see `HOLD`.
+    """
 
     def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
         self._app = app
@@ -97,17 +101,24 @@ class BodyLimit:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         num_bytes = 0
 
-        async def counted() -> Message:
+        def hold(num_more: int) -> None:
             nonlocal num_bytes
-            message = await receive()
-            num_bytes += len(message.get("body", b""))
-            self._held_bytes += len(message.get("body", b""))
+            num_bytes += num_more
+            self._held_bytes += num_more
             if problem := self._problem(num_bytes):
+                raise problem
+
+        async def counted() -> Message:
+            message = await receive()
+            try:
+                hold(len(message.get("body", b"")))
+            except ApiError:
                 if message.get("more_body"):
                     await _drain(receive)
-                raise problem
+                raise
             return message
 
+        scope.setdefault("state", {})[HOLD] = hold
         try:
             await self._app(scope, counted, send)
         finally:
@@ -120,7 +131,8 @@ class BodyLimit:
 
     def _too_large(self) -> ApiError:
         limit = self._limit_bytes / MIB
-        message = f"the body is larger than {limit:g} MiB: send less, or start the server with a larger --max-body"
+        problem = f"the body and the files that it names are larger than {limit:g} MiB"
+        message = f"{problem}: send less, or start the server with a larger --max-body"
         return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +17,7 @@ from leftoff.server.http.body import known_files_of
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.http.known_files import KnownFiles
+from leftoff.server.http.middleware import HOLD
 from leftoff.server.request.content import Attached, Part, kind_of, place_of
 from leftoff.server.request.fetch import FetchError, WebFiles
 from leftoff.server.request.fields import Message
@@ -59,9 +60,14 @@ async def attached_to(host: ModelHost, request: Request, messages: Sequence[Mess
 async def _attached(host: ModelHost, request: Request, found: list[Attachment]) -> Attached:
     state, owner = request.app.state, tenant_of(request).name
     wanted = {each.url: each for each in found if each.is_web}
-    fetched = await asyncio.gather(*(_fetched(state.web_files, each, owner) for each in wanted.values()))
+    hold = getattr(request.state, HOLD)
+    try:
+        async with asyncio.TaskGroup() as group:  # if one cannot be had, the others are not fetched to the end
+            fetching = [group.create_task(_fetched(state.web_files, each, owner, hold)) for each in wanted.values()]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
     files: dict[str, bytes | KnownFile] = {**known_files_of(request)}
-    files.update(zip(wanted, fetched, strict=True))
+    files.update(zip(wanted, (task.result() for task in fetching), strict=True))
     return await host.lanes.decode(partial(_Reading(host, owner, files, state.known_files).read, found))
 
 
@@ -89,11 +95,11 @@ def _name(kind: str, place: str, numbers: Counter[tuple[str, str]]) -> str:
     return f"{kind} {numbers[kind, message]} of message {message}"
 
 
-async def _fetched(web: WebFiles | None, wanted: Attachment, owner: str) -> bytes:
+async def _fetched(web: WebFiles | None, wanted: Attachment, owner: str, hold: Callable[[int], None]) -> bytes:
     if web is None:
         raise wanted.refusal("is at a URL: send the file itself, or start the server with --fetch-images")
     try:
-        return await web.fetch(wanted.url, owner)
+        return await web.fetch(wanted.url, owner, hold)
     except FetchError as error:
         raise wanted.refusal(error) from error
 

@@ -3,6 +3,9 @@
 import base64
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -11,12 +14,16 @@ import pytest
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.work import Lanes
+from leftoff.config import MIB
+from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.picture import Picture, Pictures
+from leftoff.server.server import serving
 from leftoff.types import Prompt
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S, POLL_S, until
 from tests.pdfs import pdf
 from tests.pictures import black, marker, png
+from tests.server.fixtures import settings
 
 
 def text(data: bytes) -> str:
@@ -146,6 +153,31 @@ def test_an_old_picture_is_not_decoded(http: httpx.Client, host: ModelHost, seen
         assert ask(http, CHAT, chat(*urls)).status_code == 200
     assert host.pictures.num_decoded - before == 2
     assert len(seen) == 3
+
+
+def test_what_is_fetched_counts_as_a_part_of_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a request of a kilobyte could hold gigabytes. What is too much ends the other fetches too."""
+
+    class Half(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(bytes(MIB // 2 + 1))
+
+        def log_message(self, *_: object) -> None: ...
+
+    monkeypatch.setattr("leftoff.server.request.fetch.is_public", lambda _: True)
+    monkeypatch.setattr(PromptMaker, "sees_pictures", True)
+    files = ThreadingHTTPServer(("127.0.0.1", 0), Half)
+    Thread(target=files.serve_forever, args=(POLL_S,), daemon=True).start()
+    urls = [f"http://127.0.0.1:{files.server_port}/{number}" for number in range(2)]
+    with open_host(settings(max_body=1, fetch_images=True)) as host, serving(host) as url, files:
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+            replies = [ask(http, CHAT, chat(*some)) for some in (urls[:1], urls)]
+        files.shutdown()
+    assert "begins with the bytes" in replies[0].text
+    assert (replies[1].status_code, replies[1].json()["error"]["code"]) == (413, "body_too_large")
 
 
 def test_a_model_without_a_projector_gets_notes(http: httpx.Client) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 
@@ -132,6 +133,49 @@ def test_files_that_do_not_come_are_refused(
     monkeypatch.setattr("leftoff.server.request.fetch._SECONDS", 0.3 if path == "/slow" else PATIENCE_S)
     with pytest.raises(FetchError, match=problem):
         fetch(address(server, path))
+
+
+def test_bytes_count_as_they_come_and_when_they_are_kept(server: ThreadingHTTPServer) -> None:
+    files, url, held = web(), address(server, "/a.png"), list[int]()
+    for _ in range(2):
+        assert asyncio.run(files.fetch(url, "", held.append)) == FILE
+    assert sum(held) == 2 * len(FILE)
+
+
+def test_slow_files_hold_up_their_owner_alone(server: ThreadingHTTPServer) -> None:
+    async def fetch_both() -> None:
+        files = web()
+        slow = [asyncio.create_task(files.fetch(address(server, "/slow"), "a")) for _ in range(9)]
+        quick = asyncio.create_task(files.fetch(address(server, "/a.png"), "b"))
+        assert await quick == FILE
+        assert not any(task.done() for task in slow)
+        Handler.slow.set()
+        assert await asyncio.gather(*slow) == [FILE] * 9
+
+    asyncio.run(fetch_both())
+
+
+def test_a_name_that_nobody_answers_for_holds_up_no_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, has_ended = Event(), Event()
+
+    def resolve(*_: object, **__: object) -> list[object]:
+        tried.set()
+        has_ended.wait(PATIENCE_S)
+        return []
+
+    async def work_beside() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        slow = asyncio.create_task(web().fetch("http://slow.example/", ""))
+        while not tried.is_set():
+            await asyncio.sleep(POLL_S)
+        assert not await asyncio.to_thread(has_ended.is_set)
+        assert not slow.done()
+        has_ended.set()
+        with pytest.raises(FetchError, match="not a public address"):
+            await slow
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    asyncio.run(work_beside())
 
 
 @pytest.mark.parametrize(
