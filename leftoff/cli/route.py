@@ -45,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     if not settings.index and not args.replica:
         raise LeftoffError("leftoff route needs --index redis://HOST, or --replica URL for each replica")
     with importing("cluster", "leftoff route"):
-        from leftoff.cluster.app import RouterApp, listed  # noqa: PLC0415
+        from leftoff.cluster.app import RouterApp  # noqa: PLC0415
+        from leftoff.cluster.health import listed  # noqa: PLC0415
     console = terminal()
     key = read_fleet_key(settings.fleet_key)
     raise_handle_limit(settings, _HANDLES_EACH)

@@ -1,12 +1,9 @@
 """The router as a web application: its own few routes, and everything else passed on to a replica."""
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import aiohttp
 import msgspec
 from starlette.datastructures import Headers, State
 from starlette.middleware import Middleware
@@ -15,14 +12,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leftoff.cluster.fleet import Fleet
+from leftoff.cluster.health import FindUrls, HealthFollower
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.meters import Meters
 from leftoff.cluster.overview import overview
 from leftoff.cluster.proxy import SHAPES, Proxy
-from leftoff.cluster.replica import Replica
 from leftoff.cluster.replica_view import ReplicaView
 from leftoff.cluster.router import Router
-from leftoff.host.fleet import ModelState, Place
 from leftoff.host.request_log import RequestLog
 from leftoff.server.http.middleware import HEALTH
 from leftoff.server.http.refusals import RefusalLog
@@ -31,26 +27,6 @@ from leftoff.store.fleet_key import NO_KEY, FleetKey
 logger = logging.getLogger("leftoff.route")
 
 _HEALTH_S = 1.0
-
-
-class Health(msgspec.Struct):
-    """The answer of a server to /health: its models."""
-
-    models: list[ModelState] = []
-
-
-_decode_health = msgspec.json.Decoder(Health).decode
-FindUrls = Callable[[Fleet], Awaitable[Collection[str]]]  # the URLs of replicas that may not be in the index
-
-
-def listed(urls: Sequence[str]) -> FindUrls:
-    """Finds replicas whose URLs are given once for all."""
-    ours = [url.rstrip("/") for url in urls]
-
-    async def find(_: Fleet) -> list[str]:
-        return ours
-
-    return find
 
 
 class RouterApp:
@@ -69,19 +45,17 @@ class RouterApp:
 
         Replicas that are not in the index are asked for their health every `health_s`.
         """
-        self._health_s = health_s
         self.fleet = Fleet()
         self.state = State({"error_shapes": SHAPES, "log_refusal": RefusalLog(RequestLog(0))})  # as errors look for it
         self._guarded: ASGIApp = self._answer
         for guard in reversed(guards):
             self._guarded = guard.cls(self._guarded, *guard.args, **guard.kwargs)
-        self._find_urls = find_urls
+        self._health = HealthFollower(self.fleet, find_urls, health_s) if find_urls is not None else None
         self._index = index = IndexFollower(index_url, self.fleet, key) if index_url else None
         self._meters = Meters(self.fleet, (lambda: index.is_reachable) if index is not None else None)
         if index_url and key is None:
             logger.warning(NO_KEY)
         self._proxy: Proxy | None = None
-        self._asking: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -112,67 +86,16 @@ class RouterApp:
         if self._index is not None:
             self._index.start()
         self._proxy = Proxy(Router(self.fleet, self._index), self._meters)
-        if self._find_urls is not None:
-            self._asking = asyncio.get_running_loop().create_task(self._ask_for_health(self._find_urls))
+        if self._health is not None:
+            self._health.start()
 
     async def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._health is not None:
+            await self._health.close()
         if self._index is not None:
             await self._index.close()
         if self._proxy is not None:
             await self._proxy.close()
-
-    async def _ask_for_health(self, find_urls: FindUrls) -> None:
-        """Asks the replicas that are not in the index, again and again: they are there as long as they answer."""
-        timeout = aiohttp.ClientTimeout(total=2 * _HEALTH_S)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            while True:
-                urls = await self._listed(find_urls) | {view.told.url for view in self._views(is_in_index=False)}
-                known = {view.told.url for view in self._views(is_in_index=True)}
-                for view in self._views(is_in_index=False):
-                    if view.told.url in known:  # it was known by its URL until its first heartbeat
-                        del self.fleet.views[view.id]
-                await asyncio.gather(*(self._ask_one(session, url) for url in urls - known))
-                await asyncio.sleep(self._health_s)
-
-    async def _listed(self, find_urls: FindUrls) -> set[str]:
-        try:
-            async with asyncio.timeout(2 * _HEALTH_S):
-                return {*await find_urls(self.fleet)}
-        except Exception as error:  # whoever lists them may fail: the replicas that are known answer on
-            logger.warning("cannot list the replicas: %s", str(error) or type(error).__name__)
-            return set()
-
-    def _views(self, *, is_in_index: bool) -> list[ReplicaView]:
-        return [view for view in self.fleet.views.values() if view.is_in_index is is_in_index]
-
-    async def _ask_one(self, session: aiohttp.ClientSession, url: str) -> None:
-        with suppress(aiohttp.ClientError, OSError, TimeoutError, ValueError):  # the last if it is none of ours
-            async with session.get(f"{url}/health") as answer:
-                if answer.ok:
-                    self._beat(url, _decode_health(await answer.read()).models or [ModelState("")])
-                    return
-        if url in self.fleet.views:
-            logger.warning("replica %s is gone: it does not answer /health", url)
-            self._drop(url)
-
-    def _beat(self, url: str, models: Sequence[ModelState]) -> None:
-        """The replicas of a server that has no heartbeat. The id of the first is its URL."""
-        before = self.fleet.views.get(url)
-        num_observed = before.told.num_observed + 1 if before is not None else 0
-        replicas = Replica.all_of(Place(url, url, lambda: models))
-        for told in replicas:
-            self.fleet.beat(msgspec.structs.replace(told, num_observed=num_observed))
-        self._drop(url, besides={told.id for told in replicas})
-
-    def _drop(self, url: str, besides: Collection[str] = ()) -> None:
-        """Forgets the replicas of a server, but for those that it still has."""
-        for view in self._views(is_in_index=False):
-            if view.told.url == url and view.id not in besides:
-                view.gone.set()
-                del self.fleet.views[view.id]
 
     # --- own routes
 

@@ -8,8 +8,9 @@ import httpx
 import pytest
 
 from lab.bench.process import Process
-from leftoff.cluster.app import RouterApp, listed
+from leftoff.cluster.app import RouterApp
 from leftoff.cluster.fleet import Fleet
+from leftoff.cluster.health import listed
 from tests.cluster.processes import replica, router
 from tests.cluster.test_proxy import chat, known
 from tests.patience import PATIENCE_S, until
