@@ -135,21 +135,40 @@ class ByteBudget:
         self.ranking.changed_beside(node)
         return point
 
-    def add_page(self, match: Match, page: Page) -> None:
-        """Covers the positions of `page` that no other page covers."""
+    def add_page(self, match: Match, page: Page, *, takes_over: bool = False) -> None:
+        """Covers the positions of `page` that no other page covers.
+
+        If there are none, it `takes_over` those of other pages, or is released.
+        """
         stored = StoredPage(page)
         self.num_changes += 1
-        for node in match.path:
-            for start, end in gaps(node, max(page.start, node.start), min(page.end, node.end)):
-                insort(node.stretches, Stretch(stored, start, end), key=by_start)
-                stored.references += 1
-            node.update_liveness()
+        self._cover(match, stored)
+        if not stored.references and takes_over:
+            self._uncover(match, page)
+            self._cover(match, stored)
         if stored.references:
             self._take(stored.nbytes)
         else:
             self._released(page.data)
         if match.path and match.path[-1].points:
             self.ranking.changed(match.path[-1].points[-1])
+
+    def _cover(self, match: Match, stored: StoredPage) -> None:
+        page = stored.page
+        for node in match.path:
+            for start, end in gaps(node, max(page.start, node.start), min(page.end, node.end)):
+                insort(node.stretches, Stretch(stored, start, end), key=by_start)
+                stored.references += 1
+            node.update_liveness()
+
+    def _uncover(self, match: Match, page: Page) -> None:
+        for node in match.path:
+            for stretch in [each for each in node.stretches if page.start <= each.start < page.end]:
+                if stretch.end > page.end:
+                    stretch.start = page.end
+                else:
+                    node.stretches.remove(stretch)
+                    self._release(stretch.stored)
 
     def _take(self, nbytes: int) -> None:
         self.capacity.take(self, nbytes)

@@ -280,7 +280,7 @@ class Saver:
         return pages
 
     def _add_page(self, path: SavePath, page: Page) -> None:
-        self._budget.add_page(path.match, page)
+        self._budget.add_page(path.match, page, takes_over=True)
         if not self._memory.kind.has_snapshots:
             self._budget.add_point(path.match, page.end, None)
 

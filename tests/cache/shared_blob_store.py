@@ -18,12 +18,16 @@ from tests.cache.memory_blob_store import Blob, MemoryBlobStore
 
 @dataclass(eq=False)
 class SharedStore(MemoryBlobStore):
-    """Implements `cache.blob_store.BlobStore`; an item that is put a second time stays as it is."""
+    """Implements `cache.blob_store.BlobStore`; an item that is put a second time stays as it is.
+
+    What is released before it was written is not stored; later it stays.
+    """
 
     origin: Origin = Origin.STORE
     costs: TierCosts = field(default_factory=lambda: TierCosts(1e5, 0.01, 16, is_probed=True))
     is_shared: bool = True
     searched: list[Wanted] = field(default_factory=list)
+    _waiting: set[str] = field(default_factory=set)  # to be written
 
     def stored_paths(self) -> Iterable[StoredPath]:
         return ()
@@ -32,7 +36,9 @@ class SharedStore(MemoryBlobStore):
         start, end = span_of(item)
         name = f"{type(item).__name__} {namespace} {start} {tokens[:end].tobytes().hex()}"
         record = Record(name, item.data.nbytes + self.overhead_bytes, self)
-        self.stored.setdefault(name, Blob(item, record, namespace, tokens))
+        if name not in self.stored:
+            self.stored[name] = Blob(item, record, namespace, tokens)
+            self._waiting.add(name)
         self.ranks[name] = rank
         return record
 
@@ -48,7 +54,13 @@ class SharedStore(MemoryBlobStore):
         answer.set_result(found if items else None)
         return answer
 
-    def release(self, record: Record) -> None: ...
+    def release(self, record: Record) -> None:
+        if record.name in self._waiting:
+            self.stored.pop(record.name, None)
+
+    def write(self) -> None:
+        """As the writer does when the engine is idle."""
+        self._waiting.clear()
 
     def _is_on_path(self, blob: Blob, wanted: Wanted) -> bool:
         end = span_of(blob.item)[1]

@@ -35,11 +35,13 @@ class Machine(Driver):
             page_tokens=32,
         )
         super().__init__(cache, memory)
+        self._store = store
 
     def ask(self, prompt: Prompt, reply: Tokens | None = None, namespace: str = "") -> int:
         """As a run does: looks the prompt up, and reads what nobody has; returns the tokens that it computed."""
         assert not self.cache.prepare(prompt, namespace).is_waiting
         turn = self.request(prompt, reply, namespace)
+        self._store.write()
         self.cache.check_integrity()
         return turn.report.computed
 
@@ -67,6 +69,17 @@ def test_of_two_conversations_that_part_within_a_page_both_are_found(kind: Memor
     computed = [Machine(store, kind).ask(chat(header[:300], prompt.tokens[300:], tokens(5, 20))) for prompt in prompts]
     page = 0 if kind.has_snapshots else 32
     assert max(computed) <= 20 + page
+
+
+@pytest.mark.parametrize("kind", [MemoryKind.HYBRID, MemoryKind.RECURRENT])
+def test_where_two_conversations_part_within_a_page_another_machine_resumes(kind: MemoryKind) -> None:
+    store, common = SharedStore(), tokens(1, 217)
+    machine = Machine(store, kind)
+    for seed in (2, 3):
+        machine.ask(Prompt(np.concatenate([common, tokens(seed, 90)])))
+    assert Machine(store, kind).ask(Prompt(np.concatenate([common, tokens(4, 90)]))) == 90
+    again = Prompt(np.concatenate([common, tokens(2, 90), tokens(5, 10)]))
+    assert Machine(store, kind).ask(again) == 10, "the first one is found as before"
 
 
 @pytest.mark.parametrize("kind", KINDS)
