@@ -281,6 +281,22 @@ def test_a_client_that_leaves_while_its_model_waits_blocks_no_other() -> None:
         assert "choices" in ask(url, "gemma3", SAID)
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", {"content": SAID}),
+        ("/v1/embeddings", {"input": SAID}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": SAID}], "max_tokens": 1}),
+    ],
+)
+def test_no_model_is_loaded_for_a_client_that_has_left(path: str, body: dict[str, Any]) -> None:
+    with served("llama", "qwen35", most=1) as (url, models), models[0].seat.guest():
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}{path}", json={"model": "qwen35", **body}, timeout=0.3)
+        assert until(lambda: models[1].status == "unloaded")
+        assert models[1].host is None
+
+
 def test_models_are_loaded_and_unloaded_as_in_llama_server() -> None:
     with served("llama", "qwen35", most=1) as (url, models), httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
 

@@ -12,7 +12,7 @@ from leftoff.server.anthropic.convert import MarkedMessages, as_chat
 from leftoff.server.anthropic.types import MessagesRequest
 from leftoff.server.anthropic.writer import STREAM, MessageWriter, error_body
 from leftoff.server.dialect import Dialect
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Endpoint, while_connected
 from leftoff.server.http.errors import ErrorShape
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.reply.waiting import WaitingRoom
@@ -47,6 +47,7 @@ class Anthropic(Dialect):
         writer = MessageWriter(f"msg_{uuid.uuid4().hex}", host.name_for(body.model), max(marks, default=0))
         return await answer(request, host, [job], writer.id, writer, stream=bool(body.stream))
 
+    @while_connected
     async def count_tokens(self, request: Request, body: MessagesRequest) -> Response:
         num_tokens = await count_tokens(
             await self._hosts.of(body.model), request, as_chat(body, MarkedMessages(body).messages)

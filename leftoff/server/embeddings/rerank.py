@@ -9,7 +9,7 @@ from starlette.responses import Response
 from leftoff.server.dialect import Dialect
 from leftoff.server.embeddings import types as wire
 from leftoff.server.embeddings.texts import TextReader, text_of, texts_of
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Endpoint, while_connected
 from leftoff.server.http.errors import bad_field, missing_field
 from leftoff.server.reply.response import json_response
 from leftoff.server.request.aside import aside
@@ -23,6 +23,7 @@ class Rerank(Dialect):
         rerank = Endpoint("POST", "/v1/rerank", "How well texts answer a query", self.rerank, wire.RerankRequest)
         return [rerank, *map(rerank.at, ("/rerank", "/v2/rerank", "/v1/reranking", "/reranking"))]
 
+    @while_connected
     async def rerank(self, request: Request, body: wire.RerankRequest) -> Response:
         """The best first."""
         place = "texts" if body.texts is not None else "documents"

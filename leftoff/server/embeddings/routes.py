@@ -15,7 +15,7 @@ from leftoff.host.host import ModelHost
 from leftoff.server.dialect import Dialect
 from leftoff.server.embeddings import types as wire
 from leftoff.server.embeddings.texts import TextReader
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Endpoint, while_connected
 from leftoff.server.http.errors import bad_field, missing_field
 from leftoff.server.reply.response import json_response
 from leftoff.server.request.aside import aside
@@ -39,6 +39,7 @@ class EmbeddingRoutes(Dialect):
             Endpoint("POST", "/api/embeddings", "The vector of a text", self.old_ollama, wire.OldOllamaRequest),
         ]
 
+    @while_connected
     async def openai(self, request: Request, body: wire.OpenAiRequest) -> Response:
         longest = body.truncate_prompt_tokens
         asked = await self._asked(request, body, "input", body.input, cuts=body.truncate, max_tokens=longest)
@@ -53,6 +54,7 @@ class EmbeddingRoutes(Dialect):
             }
         )
 
+    @while_connected
     async def native(self, request: Request, body: wire.EmbeddingRequest) -> Response:
         data = body.content if bytes(body.content) else body.input
         if not bytes(data):
@@ -61,11 +63,13 @@ class EmbeddingRoutes(Dialect):
         vectors = [_normalised(vector, body.embd_normalize) for vector in await asked.vectors()]
         return json_response([{"index": i, "embedding": [each]} for i, each in enumerate(_lists(vectors))])
 
+    @while_connected
     async def ollama(self, request: Request, body: wire.OllamaRequest) -> Response:
         asked = await self._asked(request, body, "input", body.input, cuts=body.truncate)
         vectors = _lists(await asked.unit_vectors(body.dimensions))
         return json_response({"model": body.model, "embeddings": vectors, "prompt_eval_count": asked.num_tokens})
 
+    @while_connected
     async def old_ollama(self, request: Request, body: wire.OldOllamaRequest) -> Response:
         prompt = msgspec.Raw(msgspec.json.encode(body.prompt))
         asked = await self._asked(request, body, "prompt", prompt, cuts=True)

@@ -71,6 +71,15 @@ async def attended(receive: Receive, work: Awaitable[Result]) -> Result:
         del task, gone, each  # else they, their error and this frame keep each other, and all that the request has
 
 
+def while_connected(handler: Handler) -> Handler:
+    """For a handler that streams nothing: it is given up when its client leaves, so that no model is loaded for it."""
+
+    async def handle(routes: Any, request: Request, *body: Any) -> Response:  # noqa: ANN401
+        return await attended(request.receive, handler(routes, request, *body))
+
+    return handle
+
+
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

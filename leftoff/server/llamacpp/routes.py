@@ -18,7 +18,7 @@ from leftoff.chat.meter import TokenMeter, TooManyTokensError
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.host.host import ModelHost
 from leftoff.server.dialect import Dialect
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Endpoint, while_connected
 from leftoff.server.http.errors import bad_field, missing_field
 from leftoff.server.llamacpp import types as wire
 from leftoff.server.llamacpp.writer import NativeWriter, default_settings
@@ -70,6 +70,7 @@ class Native(Dialect):
         writer = NativeWriter(host.name_for(body.model), host.model.vocabulary, host.context_tokens, body)
         return await answer(request, host, jobs, uuid.uuid4().hex, writer, stream=bool(body.stream))
 
+    @while_connected
     async def tokenize(self, request: Request, body: wire.TokenizeRequest) -> Response:
         host = await self._hosts.of(body.model)
         tokens = await aside(host, lambda: _tokens(host, body), request)
@@ -79,12 +80,14 @@ class Native(Dialect):
         pieces = [_with_piece(vocabulary, token) for token in tokens] if body.with_pieces else tokens
         return json_response({"tokens": pieces})
 
+    @while_connected
     async def detokenize(self, request: Request, body: wire.DetokenizeRequest) -> Response:
         host = await self._hosts.of(body.model)
         vocabulary = host.model.vocabulary
         text = await aside(host, lambda: vocabulary.text(token_ids(body.tokens, vocabulary, "tokens")), request)
         return json_response({"content": text, "prompt": text})  # as llama-server and as vLLM name it
 
+    @while_connected
     async def tokenizer_info(self, request: Request) -> Response:
         host = await self._host_of(request)
         vocabulary = host.model.vocabulary
@@ -102,12 +105,14 @@ class Native(Dialect):
             }
         )
 
+    @while_connected
     async def apply_template(self, request: Request, body: ChatRequest) -> Response:
         host = await self._hosts.of(body.model)
         attached = await attached_to(host, request, body.messages)
         text = await aside(host, lambda: host.chats.text(conversation_of(host, body, attached=attached)), request)
         return json_response({"prompt": text})
 
+    @while_connected
     async def props(self, request: Request) -> Response:
         """Describes the first model, or the one that the query names, as llama-server's router does."""
         host = await self._host_of(request)

@@ -14,7 +14,7 @@ from leftoff.config import MIB
 from leftoff.host.host import ModelHost
 from leftoff.server.dialect import Dialect
 from leftoff.server.hosts import Hosts
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Endpoint, while_connected
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
 from leftoff.server.reply.response import Json, answer, json_response
 from leftoff.server.reply.waiting import WaitingRoom
@@ -75,6 +75,7 @@ class Responses(Dialect):
         writer = ResponseWriter(_begun(host, body, asked), self._keep(request, body, asked), namespaced)
         return await answer(request, host, jobs, writer.begun["id"], writer, stream=bool(body.stream))
 
+    @while_connected
     async def count(self, request: Request, body: ResponsesRequest) -> HttpResponse:
         asked = self._asked(request, body)
         host = await self._hosts.of(body.model)
