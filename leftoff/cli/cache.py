@@ -189,13 +189,18 @@ def _prune(request: _Request) -> int:
     to, older = request.args.to, request.args.older
     if to is None and older is None:
         raise FolderError("how much is to go? Give --to MIB, --older DAYS, or both")
+    usages = request.models()
     pruned = prune(
-        [usage for usage in request.models() if not usage.problem],
+        [usage for usage in usages if not usage.problem],
         to_bytes=None if to is None else int(to * MIB),
         before=None if older is None else time.time() - older * _DAY_S,
     )
     gone, remaining = show_bytes(pruned.nbytes), show_bytes(pruned.left_bytes)
     request.console.print(f"removed {show_files(pruned.num_blobs)} ({gone}); {remaining} are left")
+    for usage in usages:
+        if usage.problem:
+            left_alone = f"left alone: {usage.name}, {show_bytes(usage.nbytes)}: {usage.problem}"
+            request.console.print(one_line(left_alone), soft_wrap=True)
     return 0
 
 

@@ -250,6 +250,14 @@ def test_prune_keeps_within_what_was_asked_and_the_rest_is_sound(capsys: Capture
     assert blobs(root) == []
 
 
+def test_prune_names_the_folder_whose_index_it_cannot_read(capsys: Capture, root: Path) -> None:
+    (index,) = root.glob("v1/*/index.sqlite")
+    index.write_bytes(b"nonsense" * 1000)
+    cache("prune", root, "--to", "0")
+    assert f"left alone: {index.parent.name}, " in capsys.readouterr().out
+    assert blobs(root)
+
+
 def test_prune_by_age_removes_only_what_is_old(capsys: Capture, root: Path) -> None:
     names = [file.name for file in blobs(root)]
     cache("prune", root, "--older", "1")
