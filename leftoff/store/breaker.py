@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from leftoff.units import printable
+
 logger = logging.getLogger("leftoff.store")
 
 _REASON = 240  # characters: what stores say of themselves is long
@@ -33,13 +35,13 @@ class Breaker:
     def check(self) -> None:
         """Raises `PartDownError` while the part fails."""
         if self.is_failing:
-            raise PartDownError("it fails")
+            raise PartDownError(f"{self._part} fails")
 
     def failed(self, error: BaseException, began: float = float("inf")) -> None:
         """Records that a call failed, unless it began before the part came back."""
         if self._failed_since is None and began >= self._back_at:
             self._failed_since = self._clock()
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            reason = printable(str(error)).strip().partition("\n")[0] or type(error).__name__
             if len(reason) > _REASON:
                 reason = f"{reason[: _REASON // 2]} … {reason[-_REASON // 2 :]}"
             logger.warning("%s fails (%s): %s, until it is back", self._part, reason, self._meaning)

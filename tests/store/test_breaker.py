@@ -2,7 +2,7 @@
 
 import pytest
 
-from leftoff.store.breaker import Breaker
+from leftoff.store.breaker import Breaker, PartDownError
 from tests.server.clock import Clock
 
 
@@ -24,6 +24,19 @@ def test_it_is_told_once_and_that_it_is_back(caplog: pytest.LogCaptureFixture) -
         "the store fails (TimeoutError): nothing is fetched from it, until it is back",
         "the store is back after 5 s",
     ]
+
+
+def test_who_asks_a_part_that_fails_is_told_which_it_is() -> None:
+    breaker = broken(Clock())
+    breaker.failed(TimeoutError())
+    with pytest.raises(PartDownError, match="the store fails"):
+        breaker.check()
+
+
+def test_control_characters_do_not_get_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """redis-py quotes keys as they are, and those of replies are hashes."""
+    broken(Clock()).failed(OSError("SET reply:\x1b[2J failed"))
+    assert "(SET reply:[2J failed)" in caplog.text
 
 
 def test_a_call_from_before_it_came_back_does_not_count() -> None:
