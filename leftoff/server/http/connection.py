@@ -98,11 +98,17 @@ class Connection(HttpToolsProtocol):
     def spare_rank(self) -> tuple[bool, float] | None:
         """How soon it makes way for a new connection, lowest first; None while a request is being answered.
 
-        Those that have sent nothing of a request, or half a head, come before half-sent bodies and unread responses.
+        Those that have sent nothing of a request, or half a head, come before half-sent bodies, unread responses and
+        streams without an end.
         """
         if self._phase is Phase.ANSWER:
-            return None
+            return (True, self._since) if self._is_endless else None
         return self._phase is Phase.BODY or self.transport.get_write_buffer_size() > 0, self._since
+
+    @property
+    def _is_endless(self) -> bool:
+        """Whether what is being answered has no end by itself."""
+        return bool(self.scope["state"].get(ENDS_WITH_SERVER))
 
     def check(self) -> None:
         seconds = monotonic() - self._since
@@ -121,7 +127,7 @@ class Connection(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The server stops: it waits for replies, but not for streams that would never end."""
         super().shutdown()
-        if self._phase is Phase.ANSWER and self.scope["state"].get(ENDS_WITH_SERVER):
+        if self._phase is Phase.ANSWER and self._is_endless:
             self.transport.close()
 
     # --- asyncio.Protocol

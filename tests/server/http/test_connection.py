@@ -137,6 +137,16 @@ def test_who_has_not_asked_makes_way(host: ModelHost, monkeypatch: pytest.Monkey
         assert b" 200 " in read_until(asking, b"}")
 
 
+def test_streams_without_an_end_make_way(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, 4)
+    with serving(host) as url, ExitStack() as stack:
+        watching = [stack.enter_context(connected(url)) for _ in range(4)]
+        for each in watching:
+            each.sendall(HEALTH.replace(b"/health", b"/cache/events"))
+            read_until(each, b"}}\n\n\r\n")  # the first state, as a chunk
+        assert httpx.get(f"{url}/health", timeout=PATIENCE_S).status_code == 200
+
+
 def test_others_wait_while_all_are_being_answered(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, 2)
     with serving(host) as url, connected(url) as first, connected(url) as second, ExitStack() as stack:
