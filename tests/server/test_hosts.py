@@ -362,6 +362,28 @@ def test_no_client_puts_a_pinned_model_to_sleep() -> None:
         assert until(lambda: host.engine.is_asleep)
 
 
+def test_what_a_model_has_on_disk_is_deleted_though_it_is_opened_meanwhile(tmp_path: Path) -> None:
+    flags: dict[str, Any] = {"most": 2, "disk": 64, "cache_dir": str(tmp_path), "ctx": 2048}
+
+    def num_cached(url: str) -> int:
+        return int(ask(url, "qwen35", SAID * 5)["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    with served("llama", "qwen35", **flags) as (url, _):
+        num_cached(url)
+    with served("llama", "qwen35", **flags) as (url, models):
+        worker = models[0].open()._worker
+        assert worker is not None
+
+        def open_the_other() -> None:
+            assert until(lambda: not worker._calls.empty()), "the deletion waits behind this"
+            models[1].open()
+
+        opening = worker.call(open_the_other)
+        assert httpx.delete(f"{url}/cache", timeout=PATIENCE_S).json()["freed_bytes"] > 0
+        opening.result()
+        assert num_cached(url) == 0
+
+
 def test_what_a_model_has_on_disk_is_deleted_though_nobody_has_asked_it(tmp_path: Path) -> None:
     flags: dict[str, Any] = {"most": 2, "disk": 64, "cache_dir": str(tmp_path), "ctx": 2048, "api_key": ("one", "two")}
     keys = {name: {"Authorization": f"Bearer {name}"} for name in ("one", "two")}

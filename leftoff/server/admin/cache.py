@@ -113,15 +113,21 @@ class CacheApi(Dialect):
         closed = [late for late in named if late.opened is None]
         hosts = [] if model and closed else self._hosts.opened(model)
         freed, deleted = Counter({"freed_bytes": 0, "entries": 0, "running": 0}), list[Future[None]]()
-        for host in hosts:
+
+        async def delete_of(host: ModelHost) -> None:
             freed_there, deleted_there = await host.between_steps(partial(_clear, host, own))
             freed.update(freed_there)
-            deleted += deleted_there
+            deleted.extend(deleted_there)
+
+        for host in hosts:
+            await delete_of(host)
         self._hosts.log.forget(own, named[0].name if model else None)
         try:
             for late in closed:
                 for pruned in await asyncio.to_thread(late.forget, own):
                     freed.update(freed_bytes=pruned.nbytes, entries=pruned.num_blobs)
+                if (opened := late.opened) is not None:  # meanwhile: what it has on disk is its own again
+                    await delete_of(opened)
             if not model:  # what follows is of no one model
                 self._forget_others(own)
                 self._hosts.known_files.forget()
