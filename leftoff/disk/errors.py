@@ -29,8 +29,11 @@ class FolderBusyError(FolderError):
     def __init__(self, folder: Path, pid: int | None) -> None:
         self.folder = folder
         self.holder = f"process {pid}" if pid else "a process that did not give its number"
+        in_use = f"{folder} is in use by another"
         super().__init__(
-            f"{folder} is in use by another leftoff ({self.holder}): two servers of one model need a folder each, "
+            f"{in_use} model of this server with the same file: serve it once, with an alias for each name"
+            if pid == os.getpid()
+            else f"{in_use} leftoff ({self.holder}): two servers of one model need a folder each, "
             "so give one of them another --cache-dir"
         )
 

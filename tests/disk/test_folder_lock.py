@@ -56,7 +56,7 @@ def test_a_lock_tells_its_holder_and_ends_with_it(tmp_path: Path) -> None:
     lock = FolderLock.take(tmp_path)
     assert is_locked(tmp_path)
     assert holder(tmp_path) is not None
-    with pytest.raises(FolderBusyError):
+    with pytest.raises(FolderBusyError, match="by another model of this server"):
         FolderLock.take(tmp_path)
     lock.release()
     assert not is_locked(tmp_path)

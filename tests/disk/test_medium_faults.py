@@ -392,6 +392,6 @@ def test_a_folder_that_is_another_s_by_now_stays_the_other_s(tmp_path: Path, cap
         with store_in(root) as other:
             theirs = written(other, some_items(), TOKENS)
             put(store, page(0, 2000), TOKENS)
-            assert until(lambda: "in use by another leftoff" in caplog.text)
+            assert until(lambda: "in use by another model of this server" in caplog.text)
             assert store.put(page(0, 2000), "", TOKENS) is None
             assert {file.name for file in blob_files(root)} == {record.name for record in theirs}

@@ -407,7 +407,7 @@ def test_what_a_model_has_on_disk_is_deleted_though_nobody_has_asked_it(tmp_path
         with served("llama", "qwen35", **flags) as (other, _):
             refused = httpx.delete(f"{other}/cache?model=qwen35", headers=keys["two"], timeout=PATIENCE_S)
             assert refused.status_code == 503
-            assert "is in use by another leftoff" in refused.json()["error"]["message"]
+            assert "is in use by another model of this server" in refused.json()["error"]["message"]
         assert httpx.delete(f"{url}/cache", headers=keys["two"], timeout=PATIENCE_S).json()["freed_bytes"] > 0
     with served("llama", "qwen35", **flags) as (url, late):
         assert num_cached(url, "qwen35", "two") == 0
