@@ -196,6 +196,7 @@ class Database:
         before = self.get(at) or b""
         if is_new := b" " + prefix not in b" " + before:
             self._values[at] = before + prefix + size + b" "
+        if name not in (self._at(blobs) or ()):
             self._values[nbytes] = b"%d" % (int(self.get(nbytes) or 0) + int(size))
         bits = bytearray((self.get(run) or b"").ljust(int(bit) // 8 + 1, b"\0"))
         bits[int(bit) // 8] |= 0x80 >> int(bit) % 8
@@ -220,13 +221,15 @@ class Database:
     def remove(self, keys: Sequence[bytes], args: Sequence[bytes]) -> int:
         at, blobs, total = keys
         prefix, name = args
-        self.zrem(blobs, name)
+        num_removed = self.zrem(blobs, name)
         there = (self.get(at) or b"").split()
-        size = sum(int(blob[len(prefix) :]) for blob in there if blob.startswith(prefix))
-        if size:
+        nbytes = int(self.get(total) or 0)
+        if size := sum(int(blob[len(prefix) :]) for blob in there if blob.startswith(prefix)):
             self._values[at] = b"".join(blob + b" " for blob in there if not blob.startswith(prefix))
             self._drop_empty(at)
-            self._values[total] = b"%d" % (int(self.get(total) or 0) - size)
+        else:
+            size = num_removed * (nbytes // (self.zcard(blobs) + 1))
+        self._values[total] = b"%d" % (nbytes - size)
         return size
 
     def renew(self, keys: Sequence[bytes], args: Sequence[bytes]) -> int:

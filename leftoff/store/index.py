@@ -33,18 +33,14 @@ _PROBE_MS = 60_000
 # KEYS: at, run, blobs, bytes, namespaces; ARGV: prefix, bytes, bit, bonus, object, expiry ms, namespace
 _ADD = """
 local now = tonumber(redis.call('TIME')[1])
-local is_new = 0
-if not string.find(' ' .. (redis.call('GET', KEYS[1]) or ''), ' ' .. ARGV[1], 1, true) then
-  is_new = 1
-  redis.call('APPEND', KEYS[1], ARGV[1] .. ARGV[2] .. ' ')
-  redis.call('INCRBY', KEYS[4], ARGV[2])
-end
+local is_known = string.find(' ' .. (redis.call('GET', KEYS[1]) or ''), ' ' .. ARGV[1], 1, true)
+if not is_known then redis.call('APPEND', KEYS[1], ARGV[1] .. ARGV[2] .. ' ') end
 redis.call('SETBIT', KEYS[2], ARGV[3], 1)
-redis.call('ZADD', KEYS[3], 'GT', now + ARGV[4], ARGV[5])
+if redis.call('ZADD', KEYS[3], 'GT', now + ARGV[4], ARGV[5]) == 1 then redis.call('INCRBY', KEYS[4], ARGV[2]) end
 redis.call('PEXPIRE', KEYS[1], ARGV[6])
 redis.call('PEXPIRE', KEYS[2], ARGV[6])
 if ARGV[7] ~= '' then redis.call('ZADD', KEYS[5], now, ARGV[7]) end
-return is_new
+return is_known and 0 or 1
 """
 # KEYS: at, run, blobs; ARGV: bonus, object, expiry ms
 _TOUCH = """
@@ -54,16 +50,20 @@ redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
 return 1
 """
-# KEYS: at, blobs, bytes; ARGV: prefix, object
+# KEYS: at, blobs, bytes; ARGV: prefix, object. A Redis that is full may have evicted what lies under `at`, which has an
+# expiry: then the size of the blob is taken to be that of the others.
 _REMOVE = """
-redis.call('ZREM', KEYS[2], ARGV[2])
+local num_removed = redis.call('ZREM', KEYS[2], ARGV[2])
 local kept, nbytes = '', 0
 for blob in string.gmatch(redis.call('GET', KEYS[1]) or '', '%S+') do
   if string.sub(blob, 1, #ARGV[1]) == ARGV[1] then nbytes = tonumber(string.sub(blob, #ARGV[1] + 1))
   else kept = kept .. blob .. ' ' end
 end
-if nbytes == 0 then return 0 end
-if kept == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], kept, 'KEEPTTL') end
+if nbytes == 0 then
+  local total = tonumber(redis.call('GET', KEYS[3]) or 0)
+  nbytes = num_removed * math.floor(total / (redis.call('ZCARD', KEYS[2]) + 1))
+elseif kept == '' then redis.call('DEL', KEYS[1])
+else redis.call('SET', KEYS[1], kept, 'KEEPTTL') end
 redis.call('DECRBY', KEYS[3], nbytes)
 return nbytes
 """

@@ -1,9 +1,13 @@
 """The store is kept within its budget by one machine at a time, and an index that has forgotten is rebuilt."""
 
+from contextlib import closing
 from pathlib import Path
+
+from redis import Redis as Client
 
 from leftoff.cache.blob_store import Rank, Record, Worth
 from leftoff.store.collector import Collector
+from leftoff.store.index import IndexUsage
 from tests.disk.stores import FINGERPRINT, page, path_of
 from tests.patience import PATIENCE_S, until
 from tests.store.conftest import Opened, SharedBlobs
@@ -57,6 +61,25 @@ def test_an_index_that_was_killed_is_rebuilt_from_the_objects(opened: Opened, in
     assert path is not None
     assert len(path.items) == len(ITEMS)
     assert blobs.medium.link.call(blobs.medium.link.index.usage()).result().num_blobs == 3
+
+
+def test_bytes_are_counted_once_also_if_a_full_redis_evicts_entries(opened: Opened, index: Redis) -> None:
+    """With maxmemory and volatile-lru, which are usual in clouds: the store would seem full, and be emptied for ever."""
+    blobs, tokens, client = opened("05" * 32), path_of(400, seed=303), Client.from_url(index.url)
+    link = blobs.medium.link
+
+    def evict() -> None:
+        assert client.delete(*client.scan_iter(match=link.index.keys.at(b"").replace(b"{", b"[{]") + b"*"))
+
+    with closing(client):
+        stored(blobs, tokens)
+        usage = link.call(link.index.usage()).result()
+        evict()
+        stored(opened("05" * 32), tokens)  # another machine cannot know that it is there
+        assert link.call(link.index.usage()).result() == usage
+        evict()
+        link.call(collector(blobs, 0).prune(0)).result()
+        assert link.call(link.index.usage()).result() == IndexUsage(0, 0)
 
 
 def test_entries_without_an_object_are_removed(opened: Opened, tmp_path: Path) -> None:
