@@ -64,7 +64,7 @@ def test_an_index_that_was_killed_is_rebuilt_from_the_objects(opened: Opened, in
 
 
 def test_bytes_are_counted_once_also_if_a_full_redis_evicts_entries(opened: Opened, index: Redis) -> None:
-    """With maxmemory and volatile-lru, which are usual in clouds: the store would seem full, and be emptied for ever."""
+    """With maxmemory and volatile-lru, as is usual in clouds: the store would seem full, and be emptied for ever."""
     blobs, tokens, client = opened("05" * 32), path_of(400, seed=303), Client.from_url(index.url)
     link = blobs.medium.link
 
