@@ -1,4 +1,4 @@
-"""Work for the engine's thread that needs no slot. `Errands` need a model that is awake: such as vectors of texts."""
+"""Work for the engine's thread that needs no slot, such as vectors of texts, or a look into the cache."""
 
 import threading
 from collections import deque
@@ -38,6 +38,7 @@ class Errands:
         self._most = most
         self._notify = notify
         self._waiting: deque[Errand[Any]] = deque()
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
@@ -50,6 +51,9 @@ class Errands:
         with self._lock:
             if len(self._waiting) >= self._most:
                 raise QueueFullError(f"{len(self._waiting)} requests are waiting already: try again later")
+            if self._is_closed:
+                errand.future.cancel()
+                return errand.future
             self._waiting.append(errand)
         errand.future.add_done_callback(lambda _: self._notify())
         self._notify()
@@ -67,7 +71,10 @@ class Errands:
         for errand in self._taken():
             errand.fail(error)
 
-    def cancel_all(self) -> None:
+    def close(self) -> None:
+        """Cancels those that wait, and those that are added from now on."""
+        with self._lock:
+            self._is_closed = True
         for errand in self._taken():
             errand.future.cancel()
 

@@ -59,6 +59,7 @@ class Scheduler:
         self._changed = threading.Condition()
         self._step = 0
         self._woken = False
+        self._is_closed = False
 
     # --- from any thread
 
@@ -72,10 +73,14 @@ class Scheduler:
             if len(self._waiting) >= self.limits.queue:
                 raise QueueFullError(f"{len(self._waiting)} requests are waiting already: try again later")
             run.prompt = self.cache.known_as(run.prompt)
-            self._waiting.append(run)
+            is_late = self._is_closed
+            if not is_late:
+                self._waiting.append(run)
             if self._reading_ahead is not None:  # it gives way in the middle of its decode
                 self._reading_ahead.is_cancelled = True
                 self.engine.cancel()
+        if is_late:
+            run.end(Finish.CANCELLED, None)
         self.wake()
 
     def read_ahead(self, run: Run) -> None:
@@ -161,10 +166,13 @@ class Scheduler:
                 self._reading_ahead.is_cancelled = True
         self._sweep()
 
-    def cancel_all(self) -> None:
+    def close(self) -> None:
+        """Cancels all runs and errands, and those that come from now on."""
+        with self._changed:
+            self._is_closed = True
         for run in (*self.waiting, *self.runs):
             run.is_cancelled = True
-        self.waking.errands.cancel_all()
+        self.waking.errands.close()
         self._sweep()
 
     def _admit(self) -> None:

@@ -5,14 +5,14 @@ while they wait; a second caller would get a second set, more threads than cores
 """
 
 import logging
-import queue
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from leftoff.scheduler.errand import Errand
+from leftoff.scheduler.errand import Errands
 from leftoff.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Worker:
 
     def __init__(self, make: Callable[[], Scheduler]) -> None:
         """`make` runs on the new thread; its exceptions are raised here."""
-        self._calls: queue.SimpleQueue[Errand[Any]] = queue.SimpleQueue()
+        self._calls = Errands(sys.maxsize, lambda: self.scheduler.wake())  # noqa: PLW0108 - the scheduler is yet to be made
         self._stopping = threading.Event()
         made: Future[Scheduler] = Future()
         self._thread = threading.Thread(target=self._run, args=(make, made), name="leftoff-engine", daemon=True)
@@ -39,7 +39,7 @@ class Worker:
         self._stopping.set()
         for run in self.scheduler.waiting:
             self.scheduler.cancel(run)
-        self.scheduler.waking.errands.cancel_all()
+        self.scheduler.waking.errands.close()
         self.scheduler.engine.cancel()
         self.scheduler.wake()
         self._thread.join()
@@ -49,16 +49,13 @@ class Worker:
         return self._thread.is_alive() and not self._stopping.is_set()
 
     def call(self, function: Callable[[], Result]) -> Future[Result]:
-        """Runs a function on the engine's thread between two steps."""
+        """Runs a function on the engine's thread between two steps. Once that has ended, the future is cancelled."""
 
         def call_locked() -> Result:
             with self.scheduler.cache.lock:
                 return function()
 
-        errand = Errand(call_locked)
-        self._calls.put(errand)
-        self.scheduler.wake()
-        return errand.future
+        return self._calls.add(call_locked)
 
     def _run(self, make: Callable[[], Scheduler], made: Future[Scheduler]) -> None:
         try:
@@ -71,7 +68,7 @@ class Worker:
             self._run_calls()
             if self._work(scheduler):
                 continue
-            if self._calls.empty():
+            if not self._calls:
                 scheduler.wait(_IDLE_SECONDS)
         self._end(scheduler)
 
@@ -88,23 +85,23 @@ class Worker:
         return False
 
     def _end(self, scheduler: Scheduler) -> None:
-        """Cancels all jobs, answers all calls and saves the cache; then again for what came while it was saved."""
+        """Cancels all jobs, answers all calls and saves the cache; then answers what was called while it was saved."""
 
         def cancel_all() -> None:
             with scheduler.cache.lock:
-                scheduler.cancel_all()
+                scheduler.close()
 
         caches = [scheduler.cache]
         if scheduler.drafter is not None and scheduler.drafter.model is not None:
             caches.append(scheduler.drafter.model.cache)
         saves = [partial(cache.close, _SAVE_SECONDS) for cache in caches]
-        acts: list[Callable[[], None]] = [cancel_all, self._run_calls, *saves]
-        for do in [*acts, *acts[:2]]:
+        acts: list[Callable[[], None]] = [cancel_all, self._run_calls, *saves, self._run_calls, self._calls.close]
+        for do in acts:
             try:
                 do()
             except Exception:
                 logger.exception("an unforeseen error while the engine's thread ends")
 
     def _run_calls(self) -> None:
-        while not self._calls.empty():
-            self._calls.get().run()
+        while self._calls.run_one():
+            pass

@@ -45,6 +45,7 @@ def test_nothing_is_done_that_nobody_waits_for() -> None:
     assert not errands
     assert errands.run_one()
     future = errands.add(lambda: done.append(None))
-    errands.cancel_all()
+    errands.close()
     assert future.cancelled()
+    assert errands.add(lambda: done.append(None)).cancelled()
     assert not done

@@ -84,6 +84,13 @@ def test_who_comes_while_the_disk_is_written_is_answered(worker: Worker, monkeyp
     assert called.result(PATIENCE_S) == 3
 
 
+def test_who_comes_after_the_end_is_answered_too(worker: Worker) -> None:
+    worker.stop()
+    assert submit(worker, 20, max_tokens=2).finish is Finish.CANCELLED
+    assert worker.call(lambda: 3).cancelled()
+    assert worker.scheduler.waking.errands.add(lambda: 4).cancelled()
+
+
 def test_an_error_while_the_others_are_told_does_not_keep_the_state_from_being_saved(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +99,7 @@ def test_an_error_while_the_others_are_told_does_not_keep_the_state_from_being_s
     def fail() -> None:
         raise ValueError("not today")
 
-    monkeypatch.setattr(worker.scheduler, "cancel_all", fail)
+    monkeypatch.setattr(worker.scheduler, "close", fail)
     monkeypatch.setattr(worker.scheduler.cache, "close", lambda _: saved.set())
     worker.stop()
     assert saved.is_set()
