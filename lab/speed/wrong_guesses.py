@@ -39,12 +39,12 @@ _SETTINGS = ContextSettings(num_cells=1024, num_sequences=1, threads=1)
 
 class WrongHead(HeadGuesser):
     def guess(self, reply: Reply, most: int) -> list[int]:
-        return [token + 1 for token in super().guess(reply, most)]
+        return [abs(token - 1) for token in super().guess(reply, most)]
 
 
 class WrongModel(DraftModel):
     def guess(self, reply: Reply, most: int) -> list[int]:
-        return [token + 1 for token in super().guess(reply, most)]
+        return [abs(token - 1) for token in super().guess(reply, most)]
 
 
 def main() -> None:
