@@ -105,7 +105,9 @@ class Lineup:
         return self._settings(name, tables.get(name, {}) | {"model": model})
 
     def _settings(self, name: str, own: Values) -> Settings:
-        if "model" not in own:
+        if name and not own.get("model"):
+            if name not in self.config.models:
+                raise SettingError(f"{name}= has no model: write {name}=FILE.gguf, or a name of the hub")
             problem = f"{self.config.path}: [models.{name}] has no model"
             raise SettingError(f'{problem}: write model = "FILE.gguf", or a name of the hub')
         values = self.config.values | own | self._given

@@ -64,6 +64,10 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
         named("a/x.gguf", "b/x.gguf")
     with pytest.raises(SettingError, match=r"'gpt-\*' is a pattern, and a model has a name"):
         named("gpt-*=a.gguf")
+    with pytest.raises(SettingError, match=r"big= has no model: write big=FILE\.gguf"):
+        named("a.gguf", "big=")
+    with pytest.raises(SettingError, match=r"\[models.big\] has no model: write model = "):
+        named(config=config(tmp_path, "[models.big]\nmodel = ''"))
     with pytest.raises(SettingError, match="--models-dir nowhere: there is no such folder"):
         named(models_dir="nowhere")
     with pytest.raises(SettingError, match="there is no GGUF file in it: put one there, or name a model"):
