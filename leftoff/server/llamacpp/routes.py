@@ -184,8 +184,11 @@ def _tokens(host: ModelHost, body: wire.TokenizeRequest) -> list[int]:
         TokenMeter(vocabulary, limit).check(text)
     except TooManyTokensError as error:
         raise bad_field(name, f"has more than the {limit} tokens that are made at once: send it in parts") from error
-    tokens: list[int] = vocabulary.tokenize(text, add_special=is_special, parse_special=body.parse_special).tolist()
-    return tokens
+    if not body.parse_special:
+        return [*map(int, vocabulary.tokenize(text, add_special=is_special, parse_special=False))]
+    # In segments: for a whole text full of control tokens, llama.cpp takes the square of their number.
+    inside, around = host.prompts.tokenizer.tokenise(text).tokens, vocabulary.tokenize("", add_special=is_special)
+    return [*map(int, (*around[: vocabulary.adds_bos], *inside, *around[vocabulary.adds_bos :]))]
 
 
 def _with_piece(vocabulary: Vocabulary, token: int) -> dict[str, Any]:

@@ -170,3 +170,12 @@ def test_vllms_clients_find_the_tokenizer(http: httpx.Client) -> None:
     assert (made["count"], made["max_model_len"]) == (len(made["tokens"]), info["model_max_length"])
     assert http.post("/detokenize", json={"tokens": made["tokens"]}).json()["prompt"] == text
     assert http.post("/tokenize", json={"text": text}).json()["error"]["param"] == "content"
+
+
+def test_a_text_full_of_control_tokens_is_tokenised_in_segments(http: httpx.Client, host: ModelHost) -> None:
+    """Whole, a hundred thousand of them would take llama.cpp ten minutes, in which no long prompt is made."""
+    text, tokenizer, vocabulary = "<|im_end|>river", host.prompts.tokenizer, host.model.vocabulary
+    before = tokenizer.num_calls
+    made = http.post("/tokenize", json={"content": text * 1000, "add_special": True}).json()["tokens"]
+    assert 1 <= tokenizer.num_calls - before <= 2, "of each segment once"
+    assert made == vocabulary.tokenize(text * 1000, add_special=True).tolist()
