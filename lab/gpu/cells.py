@@ -41,7 +41,7 @@ _IN_ORDER = ("cold", "shared", "ram", "kill")
 _STREAMS = (1, 8)
 _BUS_BYTES_PER_MS = 20e6
 _SETTLED_S, _POLL_S = 1.5, 0.25
-_LONGEST_REST_S = 8
+_LONGEST_REST_S = 30
 _PATIENCE_S = 60
 
 _Found = Callable[[str, Series], None]  # takes a figure of one of the servers
@@ -269,11 +269,11 @@ def _act(server: Server, slot: int, action: str) -> dict[str, int]:
 
 
 def _rest(server: Server) -> None:
-    """Waits until nothing was added to the disk for a while."""
+    """Waits until nothing waits for the disk, and nothing was added to it for a while."""
     began = changed = time.monotonic()
     kept = 0
     while time.monotonic() < min(changed + _SETTLED_S, began + _LONGEST_REST_S):
-        now = _disk(server)["used_bytes"]
-        if now != kept:
-            kept, changed = now, time.monotonic()
+        disk = _disk(server)
+        if disk["used_bytes"] != kept or disk["waiting"]:
+            kept, changed = disk["used_bytes"], time.monotonic()
         time.sleep(_POLL_S)

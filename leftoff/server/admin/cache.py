@@ -64,8 +64,8 @@ class SlotView(Struct):
 class TierView(Struct):
     """How full a tier is. Where tenants share it, each sees its own part, and no evictions.
 
-    Of a store that machines share it is the part that this server knows of; `waiting` is not written there yet.
-    Below RAM, `written_bytes` were written since the start, and at most `most_bytes` were kept at one time.
+    Of a store that machines share it is the part that this server knows of. Below RAM, `waiting` pages and snapshots are
+    not written yet, `written_bytes` were written since the start, and at most `most_bytes` were kept at one time.
     """
 
     name: str
@@ -252,8 +252,7 @@ def tier_view(tier: Tier, tenant: Tenant) -> TierView:
     view = TierView(budget.name, budget.used_bytes, budget.budget_bytes, budget.num_points, budget.num_evictions)
     if isinstance(tier, BlobTier):
         view.written_bytes, view.most_bytes = tier.blobs.written_bytes, budget.most_bytes
-        if tier.blobs.is_shared:
-            view.waiting = tier.blobs.num_waiting
+        view.waiting = tier.blobs.num_waiting
     return view
 
 
