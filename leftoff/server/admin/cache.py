@@ -64,8 +64,8 @@ class SlotView(Struct):
 class TierView(Struct):
     """How full a tier is. Where tenants share it, each sees its own part, and no evictions.
 
-    Of a store that machines share it is the part that this server knows of. Below RAM, `waiting` pages and snapshots are
-    not written yet, `written_bytes` were written since the start, and at most `most_bytes` were kept at one time.
+    Of a store that machines share it is the part that this server knows of. Below RAM, `waiting` pages and snapshots
+    are not written yet, `written_bytes` were written since the start, and at most `most_bytes` were kept at one time.
     """
 
     name: str
