@@ -42,11 +42,9 @@ class Seats:
             self.all.append(seat)
         return seat
 
-    def notify_waiting(self) -> None:
-        """Has the schedulers of all models that wait look again. Called without the lock."""
-        with self.lock:
-            waiting = self.waiting
-        for seat in waiting:
+    def notify_all(self) -> None:
+        """Has all schedulers look again: one waits, or begins nothing more as another does. Called without the lock."""
+        for seat in [*self.all]:
             seat.notify()
 
     # --- with the lock held
@@ -106,7 +104,7 @@ class Seat(Gate):
         """Others that have waited behind it may be next."""
         with self._seats.lock:
             self.asked_at = None
-        self._seats.notify_waiting()
+        self._seats.notify_all()
 
     def blocks(self) -> bool:
         with self._seats.lock:
@@ -139,7 +137,7 @@ class Seat(Gate):
             for other in self._seats.waiting if was_taken else ():
                 if other.asked_at is not None and now - other.asked_at >= _TOLD_S:
                     other.waited_for[self.name] = now
-        self._seats.notify_waiting()
+        self._seats.notify_all()
 
     def began(self, waited_s: float, reused_tokens: int) -> str:
         self.has_served = True

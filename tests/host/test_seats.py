@@ -161,6 +161,21 @@ def test_a_pinned_one_makes_way_for_nobody() -> None:
     assert other.gives_way(0.0)
 
 
+@pytest.mark.parametrize("does_it_leave", [False, True])
+def test_one_that_begins_nothing_more_looks_again_when_nobody_waits_for_its_room(*, does_it_leave: bool) -> None:
+    machine = Machine(most=2)
+    busy, other, wanted = machine.seat("busy", 1), machine.seat("other", 1), machine.seat("wanted", 1)
+    assert busy.admits()
+    assert other.admits()
+    machine.now = 10.0
+    assert not wanted.admits()
+    assert not busy.admits()
+    machine.told.clear()
+    (wanted.withdraw if does_it_leave else other.slept)()
+    assert "busy" in machine.told
+    assert busy.admits()
+
+
 def test_a_request_is_told_who_was_busy_while_it_waited_and_nobody_else() -> None:
     machine = Machine(most=1)
     busy, gone, wanted = machine.seat("busy", 1), machine.seat("gone", 1), machine.seat("wanted", 1)
