@@ -32,7 +32,8 @@ _SETTINGS = (
 _MAX_FILE_BYTES = 1 << 20  # of a text that is given with a question: more than most contexts hold
 _BLOCK = '"""'
 _HELP = """\
-a line that ends with \\ goes on in the next; \"\"\" begins and ends a question of many lines
+\\             at the end of a line: it goes on in the next
+\"\"\"           begins and ends a question of many lines
 /file FILE    give a text file with the next question
 /image FILE   show a picture with the next question
 /save FILE    write the conversation to a file, as JSON with messages

@@ -27,11 +27,16 @@ finally:
 
 
 @pytest.mark.parametrize("name", _COMMANDS)
-def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_of_its_own(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exited:
         main([name, "--help"])
     assert exited.value.code == 0
-    assert f"leftoff {name}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"leftoff {name}" in shown
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
     assert callable(import_module(f"leftoff.cli.{name}").add_parser)
 
 
