@@ -141,9 +141,11 @@ def test_conversations_are_searched_exported_imported_and_deleted(chat: Chat, pa
     expect(titles).to_have_count(2)
     expect(chat.messages).to_have_count(2)
     assert len(chat.kept()) == 4
-    (tmp_path / "other.json").write_text("{}")
-    page.get_by_label("Conversations to import").set_input_files([tmp_path / "other.json"])
-    expect(page.get_by_role("alert")).to_contain_text("holds no conversations of leftoff")
+    for name, text in {"other.json": "{}", "nothing.json": "null", "picture.json": "\x89PNG"}.items():
+        (tmp_path / name).write_text(text)
+        page.get_by_label("Conversations to import").set_input_files([tmp_path / name])
+        why = "it holds no conversations of leftoff. Choose a file that Export has written"
+        expect(page.get_by_role("alert")).to_have_text(f"{name} cannot be imported: {why}")
 
 
 def test_the_head_names_the_conversation_the_model_and_its_context(chat: Chat, page: Page) -> None:

@@ -48,7 +48,7 @@ def test_a_full_browser_is_told_of_and_what_was_said_stays_until_there_is_room(
     (exported,) = json.loads((tmp_path / "map.json").read_text())["conversations"]
     assert exported["messages"][0]["content"] == "only a map"
     chat.take_in(tmp_path / "map.json")
-    expect(page.get_by_text("It cannot be imported: This browser has no room left")).to_be_visible()
+    expect(page.get_by_text("map.json cannot be imported: This browser has no room left")).to_be_visible()
     page.evaluate("() => window.makeRoom()")
     chat.delete("where does the road end")
     expect(page.get_by_text(NOTICE)).to_have_count(0)

@@ -166,13 +166,27 @@ export async function archived(metas) {
 }
 
 /**
+ * @param {string} archive
+ * @returns {Partial<Archive>} empty of a file that is no JSON
+ */
+function parsed(archive) {
+  try {
+    return JSON.parse(archive) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/**
  * Adds the conversations of an archive under new ids, so that nothing is overwritten.
- * @param {unknown} archive
+ * @param {string} archive
  * @returns {Promise<number>} how many
  */
 export async function restore(archive) {
-  const { leftoff, conversations } = /** @type {Archive} */ (archive ?? {});
-  if (leftoff !== 1 || !Array.isArray(conversations)) throw new Error("this file holds no conversations of leftoff");
+  const { leftoff, conversations } = parsed(archive);
+  if (leftoff !== 1 || !Array.isArray(conversations)) {
+    throw new Error("it holds no conversations of leftoff. Choose a file that Export has written");
+  }
   const renamed = conversations.map(({ meta, messages }) => withNewIds(meta, messages));
   const work = (/** @type {IDBObjectStore} */ heads, /** @type {IDBObjectStore} */ store) => {
     for (const { meta, messages } of renamed) {

@@ -70,11 +70,13 @@ function Transfer({ metas }) {
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
   const [problem, setProblem] = useState("");
   const take = async (/** @type {{target: HTMLInputElement}} */ { target }) => {
-    try {
-      setProblem("");
-      for (const file of target.files ?? []) await restore(JSON.parse(await file.text()));
-    } catch (error) {
-      setProblem(`It cannot be imported: ${/** @type {Error} */ (error).message}`);
+    setProblem("");
+    for (const file of target.files ?? []) {
+      try {
+        await restore(await file.text());
+      } catch (error) {
+        setProblem(`${file.name} cannot be imported: ${/** @type {Error} */ (error).message}`);
+      }
     }
     target.value = "";
   };

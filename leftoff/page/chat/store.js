@@ -67,7 +67,7 @@ export async function rename(title) {
   heads.value = await library.listed();
 }
 
-/** @param {unknown} archive */
+/** @param {string} archive */
 export async function restore(archive) {
   const number = await library.restore(archive);
   heads.value = await library.listed();
