@@ -120,7 +120,13 @@ def test_a_phone_shows_everything(browser: Browser, url: str, http: httpx.Client
         context.set_default_timeout(PATIENCE_MS)
         chat = Chat(context.new_page(), url)
         page = chat.page
-        chat.send("where does the road end")
+        chat.composer.fill("where does the road end")
+        chat.composer.press("Enter")
+        chat.composer.press_sequentially("and who keeps a lamp")
+        page.get_by_role("button", name="Send").tap()
+        sent = "where does the road end\nand who keeps a lamp"
+        expect(chat.messages.first).to_contain_text(sent, use_inner_text=True)
+        chat.finished()
         page.get_by_role("button", name="Conversations").click()
         page.get_by_role("button", name="New conversation").click()
         expect(page.get_by_role("heading", name="New conversation")).to_be_visible()

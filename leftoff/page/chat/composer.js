@@ -12,6 +12,10 @@ import { send, stop } from "./turns.js";
 /** @import {Conversation} from "./conversation.js" */
 /** @import {Attachment} from "./message.js" */
 
+// The keys of a touch screen have no Shift+Enter: there Enter begins a line, and Send sends.
+const isTouched = matchMedia("(pointer: coarse)").matches;
+const HINT = isTouched ? "Write a message." : "Write a message. Enter sends, Shift+Enter begins a line.";
+
 /** @param {{conversation: Conversation}} props */
 export function Composer({ conversation }) {
   const isWriting = useCell(busy).has(conversation.meta.id);
@@ -59,7 +63,7 @@ export function Composer({ conversation }) {
     void send(text, files);
   };
   const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    if (!isTouched && event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
   };
   return html`
     <form class="composer" onSubmit=${submit}>
@@ -68,7 +72,7 @@ export function Composer({ conversation }) {
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
       <textarea id="composer" ref=${area} rows="2" aria-label="Message" onKeyDown=${onKeyDown} onPaste=${onPaste}
         onInput=${(/** @type {{target: HTMLTextAreaElement}} */ { target }) => keepDraft(conversation, { text: target.value })}
-        placeholder="Write a message. Enter sends, Shift+Enter begins a line." autofocus></textarea>
+        placeholder=${HINT} autofocus></textarea>
       <span class="row">
         <input type="file" ref=${picker} multiple hidden aria-label="Files to add" onChange=${onChosen} />
         <button type="button" onClick=${() => picker.current?.click()}>Add a picture, PDF or text</button>
