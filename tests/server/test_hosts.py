@@ -375,7 +375,7 @@ def test_what_a_model_has_on_disk_is_deleted_though_it_is_opened_meanwhile(tmp_p
         assert worker is not None
 
         def open_the_other() -> None:
-            assert until(lambda: not worker._calls.empty()), "the deletion waits behind this"
+            assert until(lambda: bool(worker._calls)), "the deletion waits behind this"
             models[1].open()
 
         opening = worker.call(open_the_other)
