@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from leftoff.chat.meter import TokenMeter, TooManyTokensError
 from leftoff.chat.work import checkpoint
 from leftoff.engine.embedder import Shape
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import ControlPart, Vocabulary
 from leftoff.server.embeddings.types import MAX_TEXTS
 from leftoff.server.http.body import decode
-from leftoff.server.http.errors import bad_field
+from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.request.raw_prompts import token_ids
 from leftoff.types import Tokens
 
@@ -82,7 +83,7 @@ class TextReader:
     def _one(self, value: object, place: str) -> Tokens:
         checkpoint()
         if isinstance(value, str):
-            tokens = self.vocabulary.tokenize(value, add_special=True)
+            tokens = self.vocabulary.tokenize(self._bounded(value, place), add_special=True)
         elif isinstance(value, list):
             tokens = token_ids(value, self.vocabulary, place)
         else:
@@ -90,6 +91,21 @@ class TextReader:
         if not tokens.size:
             raise bad_field(place, "is empty: there is nothing to embed")
         return self._fitted(tokens, self.max_tokens, place)
+
+    def _bounded(self, text: str, place: str) -> str:
+        """A text without what is cut in any case: to tokenise takes the square of its control tokens."""
+        meter = TokenMeter(self.vocabulary, self.max_tokens)
+        if self.cuts:
+            return text[: meter.most_characters]
+        try:
+            meter.check(text)
+        except TooManyTokensError as error:
+            raise self._too_long(place, f"about {error.num_tokens}", self.max_tokens) from error
+        return text
+
+    def _too_long(self, place: str, num_tokens: int | str, room: int) -> ApiError:
+        problem = f"has {num_tokens} tokens, and the model takes {max(0, room)} at most"
+        return bad_field(place, f"{problem}: send less, or truncate: true")
 
     def _room_beside(self, num_asked: int) -> int:
         """How many tokens a query leaves for the text that may answer it."""
@@ -102,8 +118,7 @@ class TextReader:
         if tokens.size <= room:
             return tokens
         if not self.cuts or room < 1:
-            problem = f"has {tokens.size} tokens, and the model takes {max(0, room)} at most"
-            raise bad_field(place, f"{problem}: send less, or truncate: true")
+            raise self._too_long(place, tokens.size, room)
         kept = tokens[:room].copy()
         if self.vocabulary.adds_eos and tokens[-1] == self.vocabulary.eos:
             kept[-1] = tokens[-1]  # where the last one counts, it must be the one that the model was trained with

@@ -133,3 +133,13 @@ def test_a_chat_model_ranks_nothing(http: httpx.Client) -> None:
     reply = http.post("/v1/rerank", json={"query": "a", "documents": ["b"]})
     assert reply.status_code == 400
     assert "tiny gives vectors, not scores" in reply.json()["error"]["message"]
+
+
+def test_a_text_that_is_far_too_long_is_refused_by_an_estimate(http: httpx.Client) -> None:
+    """Neither it nor what is cut of it is tokenised whole: of control tokens that takes the square of their number."""
+    text = "<|im_end|>a" * 200_000
+    refused = http.post("/v1/embeddings", json={"model": "tiny", "input": ["a short one", text]})
+    assert refused.status_code == httpx.codes.BAD_REQUEST
+    assert "input[1]: has about" in refused.json()["error"]["message"]
+    cut = http.post("/api/embed", json={"model": "tiny", "input": "word " * 400_000})
+    assert len(cut.json()["embeddings"]) == 1
