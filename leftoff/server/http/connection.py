@@ -7,6 +7,7 @@ on the bytes of both. Routes are not known here; `EventStream` asks how much of 
 import asyncio
 import heapq
 import logging
+import re
 import resource
 import socket
 from collections.abc import Callable, Collection
@@ -47,6 +48,7 @@ _ACCEPTED_AT_ONCE = 64  # before the event loop does other work
 _MADE_ROOM = 8  # connections to close when no handle is free: the server needs some for itself too
 _SEND_BUFFER_BYTES = 64 << 10  # else the kernel buffers 4 MB for a client that does not read
 _SILENT_SECONDS = 60  # between two equal log lines
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _refusals = LineRate()
 
 
@@ -143,7 +145,7 @@ class Connection(HttpToolsProtocol):
         self._num_received += len(data)
         if self._phase is Phase.IDLE:
             self._enter(Phase.HEAD)
-        super().data_received(data)
+        super().data_received(_without_upgrade(data) if self._phase is Phase.HEAD else data)
         if self._phase is Phase.HEAD:
             self._head_bytes += len(data)
             if self._head_bytes > _HEAD_BYTES and not self.transport.is_closing():
@@ -232,6 +234,16 @@ class Connection(HttpToolsProtocol):
             head = f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\ncontent-type: text/plain\r\n"
             self.transport.write(f"{head}content-length: {len(message)}\r\n\r\n{message}".encode())
         self.transport.close()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """The first bytes of a request without the wish for another protocol, which a server may ignore.
+
+    Java's HttpClient asks for HTTP/2 with every request over plain HTTP; httptools would skip the body of such a one.
+    """
+    end = data.find(b"\r\n\r\n")
+    wish = _UPGRADE.search(data, 0, end if end >= 0 else len(data))
+    return data if wish is None else data[: wish.start()] + b"\r\nnot-upgraded:" + data[wish.end() :]
 
 
 def _authority(host: bytes, port: int | None) -> bytes:

@@ -180,6 +180,17 @@ def test_large_requests_have_a_limit_together(host: ModelHost, monkeypatch: pyte
         assert httpx.post(f"{url}/v1/completions", content=body, timeout=PATIENCE_S).status_code == 200
 
 
+def test_who_asks_for_another_protocol_is_answered_in_this_one(url: str) -> None:
+    """As Java's HttpClient does, with every request that has a body."""
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
+    data = json.dumps(QUESTION).encode()
+    first, rest = head("/v1/completions", len(data)).split(b"\r\n", 1)
+    for start in (b"", b"\r\n"):
+        with connected(url) as connection:
+            connection.sendall(start + first + b"\r\n" + wish + rest + data)
+            assert b'"text_completion"' in read_until(connection, b"}")
+
+
 def test_pipelined_requests_are_left_to_another_connection(url: str) -> None:
     body = json.dumps(QUESTION).encode()
     with connected(url) as connection:
