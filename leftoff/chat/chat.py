@@ -92,7 +92,8 @@ class Chat:
         return ChatPrompt(conversation, fitted.prompt, replies.key, moved, notes, ruled.messages)
 
     def forget(self, is_meant: Callable[[str], bool]) -> None:
-        """Forgets the last turns, the pinned and the learned texts of the namespaces that are meant."""
+        """Forgets the last turns, the pinned and the learned texts of the namespaces that are meant, and all tokens."""
+        self.prompts.tokenizer.forget()
         self._last_turns.remove(is_meant)
         self._rules.forget(is_meant)
         if self.learner is not None:

@@ -100,6 +100,10 @@ class SegmentTokenizer:
         """Bytes of the remembered segments."""
         return self._segments.num_bytes
 
+    def forget(self) -> None:
+        """Drops all that is remembered."""
+        self._segments.remove_if(lambda _: True)
+
     @property
     def is_segmented(self) -> bool:
         return self._separator is not None

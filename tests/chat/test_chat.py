@@ -135,3 +135,11 @@ def test_a_refusal_of_the_template_comes_through(model: Model) -> None:
     chat = Chat(PromptMaker(model, "{{ raise_exception('roles must alternate') }}"), WINDOW, overflow="cut")
     with pytest.raises(TemplateError, match="roles must alternate"):
         chat.prompt(Conversation([user("Hi")]))
+
+
+def test_what_is_deleted_leaves_no_text(prompts: PromptMaker) -> None:
+    chat = Chat(prompts, WINDOW)
+    chat.prompt(Conversation([user("where does the road end")]))
+    assert prompts.tokenizer.num_bytes > 0
+    chat.forget(lambda _: True)
+    assert prompts.tokenizer.num_bytes == 0
