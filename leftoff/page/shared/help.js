@@ -4,7 +4,7 @@ import { Legend } from "./bar.js";
 import { html, useEffect, useRef } from "./html.js";
 
 const KEYS = [
-  ["Enter", "send; Shift+Enter begins a line"],
+  ["Enter", "send; Shift+Enter begins a line. On a touch screen Enter begins one"],
   ["Esc", "stop the reply"],
   ["Alt+N", "new conversation"],
   ["Alt+K", "search conversations"],
