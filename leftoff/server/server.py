@@ -32,8 +32,6 @@ class GuardedServer(uvicorn.Server):
     It listens as soon as it is made, so that its port is known and early connections are queued.
     """
 
-    _acceptor: Acceptor
-
     def __init__(
         self,
         make_app: Callable[[KnownHosts], ASGIApp],
@@ -48,6 +46,7 @@ class GuardedServer(uvicorn.Server):
         self._index = settings.index
         self._socket = listener or listen(settings.host, settings.port)
         self._max_connections = connection_limit(settings, handles_each)
+        self._acceptors: list[Acceptor] = []
         advertised = [urlsplit(settings.advertise).netloc] if settings.advertise else []
         known = KnownHosts.of(settings.host, self._socket.getsockname()[0], [*settings.allowed_host, *advertised])
         config = uvicorn.Config(
@@ -90,10 +89,11 @@ class GuardedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         await super().startup(sockets=[])  # it would accept by itself
         connections = self.server_state.connections
-        self._acceptor = Acceptor(self._socket, self._connection, connections, self._max_connections)
+        self._acceptors = [Acceptor(self._socket, self._connection, connections, self._max_connections)]
 
     async def on_tick(self, counter: int) -> bool:
-        self._acceptor.resume()
+        for acceptor in self._acceptors:
+            acceptor.resume()
         if counter % _TICKS_PER_SECOND == 0:
             for connection in [*self.server_state.connections]:
                 assert isinstance(connection, Connection)
@@ -101,7 +101,8 @@ class GuardedServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        self._acceptor.pause()
+        for acceptor in self._acceptors:
+            acceptor.pause()
         await super().shutdown([self._socket])
 
     def _connection(self) -> Connection:
