@@ -60,14 +60,8 @@ async def attached_to(host: ModelHost, request: Request, messages: Sequence[Mess
 async def _attached(host: ModelHost, request: Request, found: list[Attachment]) -> Attached:
     state, owner = request.app.state, tenant_of(request).name
     wanted = {each.url: each for each in found if each.is_web}
-    hold = getattr(request.state, HOLD)
-    try:
-        async with asyncio.TaskGroup() as group:  # if one cannot be had, the others are not fetched to the end
-            fetching = [group.create_task(_fetched(state.web_files, each, owner, hold)) for each in wanted.values()]
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    files: dict[str, bytes | KnownFile] = {**known_files_of(request)}
-    files.update(zip(wanted, (task.result() for task in fetching), strict=True))
+    fetched = await _all_fetched(state.web_files, wanted, owner, getattr(request.state, HOLD))
+    files: dict[str, bytes | KnownFile] = {**known_files_of(request), **fetched}
     return await host.lanes.decode(partial(_Reading(host, owner, files, state.known_files).read, found))
 
 
@@ -93,6 +87,18 @@ def _name(kind: str, place: str, numbers: Counter[tuple[str, str]]) -> str:
     message = str(int(found[1]) + 1) if found else "1"
     numbers[kind, message] += 1
     return f"{kind} {numbers[kind, message]} of message {message}"
+
+
+async def _all_fetched(
+    web: WebFiles | None, wanted: Mapping[str, Attachment], owner: str, hold: Callable[[int], None]
+) -> dict[str, bytes]:
+    """The files at these URLs. If one cannot be had, the others are not fetched to the end."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            fetching = {url: group.create_task(_fetched(web, each, owner, hold)) for url, each in wanted.items()}
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return {url: task.result() for url, task in fetching.items()}
 
 
 async def _fetched(web: WebFiles | None, wanted: Attachment, owner: str, hold: Callable[[int], None]) -> bytes:
