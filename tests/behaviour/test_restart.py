@@ -51,14 +51,14 @@ def test_another_kv_type_never_matches(tmp_path: Path) -> None:
         assert wire.chat(chat, 4).cached == 0
 
 
-def test_a_second_server_on_the_folder_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_model_on_the_folder_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shared = settings(disk=64, cache_dir=str(tmp_path))
     with open_host(shared) as first, caplog.at_level(logging.WARNING, "leftoff.disk"), open_host(shared) as second:
         assert first.cache.disk is not None
         assert second.cache.disk is None
     (line,) = [record.getMessage() for record in caplog.records if record.name == "leftoff.disk"]
     assert str(tmp_path) in line
-    assert "--cache-dir" in line
+    assert "is in use by another model of this server with the same file" in line
 
 
 def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:

@@ -166,8 +166,8 @@ def test_a_name_that_nobody_answers_for_holds_up_no_other_work(monkeypatch: pyte
     async def work_beside() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         slow = asyncio.create_task(web().fetch("http://slow.example/", ""))
-        while not tried.is_set():
-            await asyncio.sleep(POLL_S)
+        with ThreadPoolExecutor(1) as waiting:
+            assert await asyncio.get_running_loop().run_in_executor(waiting, tried.wait, PATIENCE_S)
         assert not await asyncio.to_thread(has_ended.is_set)
         assert not slow.done()
         has_ended.set()
