@@ -73,14 +73,20 @@ def test_what_is_computed_with_weights_that_were_written_over_is_neither_said_no
         assert ask(url, "tiny", SAID)["choices"][0]["text"] == expected
 
 
+def asked_and_written_over(url: str, path: Path) -> str:
+    """What the model said before its file was written over, which it then refuses to go on with."""
+    old = str(ask(url, "gemma3", SAID)["choices"][0]["text"])
+    write_other_weights(path)
+    body = {"model": "gemma3", "prompt": SAID, "max_tokens": 4}
+    assert httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE_S).status_code == 503
+    return old
+
+
 def test_a_model_among_others_that_was_written_over_is_opened_anew(tmp_path: Path) -> None:
     path = Path(shutil.copy(model_path("gemma3"), tmp_path / "own.gguf"))
     with served("llama", "gemma3", most=2) as (url, models):
         models[1]._make = partial(opened, "gemma3", {"model": str(path)})
-        old = ask(url, "gemma3", SAID)["choices"][0]["text"]
-        write_other_weights(path)
-        body = {"model": "gemma3", "prompt": SAID, "max_tokens": 4}
-        assert httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE_S).status_code == 503
+        old = asked_and_written_over(url, path)
         reply = ask(url, "gemma3", SAID)
         assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
         assert reply["choices"][0]["text"] != old
@@ -91,10 +97,7 @@ def test_a_model_among_others_is_opened_anew_when_its_own_bytes_are_written_back
     before = path.read_bytes()
     with served("llama", "gemma3", most=2) as (url, models):
         models[1]._make = partial(opened, "gemma3", {"model": str(path)})
-        old = ask(url, "gemma3", SAID)["choices"][0]["text"]
-        write_other_weights(path)
-        body = {"model": "gemma3", "prompt": SAID, "max_tokens": 4}
-        assert httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE_S).status_code == 503
+        old = asked_and_written_over(url, path)
         with path.open("r+b") as file:
             file.write(before)
         assert ask(url, "gemma3", SAID)["choices"][0]["text"] == old
