@@ -24,18 +24,17 @@ class FolderError(OSError):
 
 
 class FolderBusyError(FolderError):
-    """Another process uses the folder. The message is for a second server."""
+    """Another server uses the folder, or another model of this one. The message is for the second of them."""
 
     def __init__(self, folder: Path, pid: int | None) -> None:
         self.folder = folder
         self.holder = f"process {pid}" if pid else "a process that did not give its number"
-        in_use = f"{folder} is in use by another"
-        super().__init__(
-            f"{in_use} model of this server with the same file: serve it once, with an alias for each name"
-            if pid == os.getpid()
-            else f"{in_use} leftoff ({self.holder}): two servers of one model need a folder each, "
-            "so give one of them another --cache-dir"
-        )
+        if pid == os.getpid():
+            other = "model of this server with the same file: serve it once, with an alias for each name"
+        else:
+            other = f"leftoff ({self.holder}): two servers of one model need a folder each"
+            other += ", so give one of them another --cache-dir"
+        super().__init__(f"{folder} is in use by another {other}")
 
 
 class NewerFormatError(FolderError):
