@@ -12,7 +12,7 @@ class LeftoffError(Exception):
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong, in the words of the error: of a system error, without its number and its path."""
+    """The words of an error for a message. Those of a system error come without its number and its path."""
     words = error.strerror if isinstance(error, OSError) else ""
     return words or str(error)
 

@@ -82,7 +82,7 @@ class MediumBlobStore(Generic[M]):
 
     @property
     def costs(self) -> TierCosts:
-        """What a fetch costs, by what the medium has measured until now."""
+        """The costs of a fetch, with the rates that the medium has measured until now."""
         self._costs.expect(self.medium.bytes_per_ms, self.medium.call_ms)
         return self._costs
 

@@ -1,7 +1,7 @@
-"""What agents send later than it should stand in the prompt, put where the conversation begins.
+"""Moves the parts of a header that agents send late to the beginning of the conversation.
 
-That is a system message behind a user message, such as Claude Code's list of skills, and the reminders that compaction
-has put behind its summary.
+These are system messages behind a user message, such as Claude Code's list of skills, and the reminders that
+compaction has put behind its summary.
 """
 
 import re

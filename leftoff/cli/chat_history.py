@@ -1,4 +1,4 @@
-"""What was said in a chat of the terminal: questions and replies, which can be edited, saved and loaded."""
+"""The history of a chat in the terminal: questions and replies, which can be edited, saved and loaded."""
 
 import json
 from dataclasses import dataclass, field

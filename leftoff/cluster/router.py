@@ -180,7 +180,7 @@ class Router:
 
 
 def _of_server(one: ReplicaView | None, views: Sequence[ReplicaView]) -> list[ReplicaView]:
-    """Those of `views` that are on the server of `one`; none if that is None."""
+    """The views of the models on the same server as `one`; none if `one` is None."""
     return [view for view in views if one is not None and view.told.url == one.told.url]
 
 

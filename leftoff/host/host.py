@@ -183,7 +183,7 @@ class ModelHost:
 
     @property
     def status(self) -> str:
-        """How it is, in llama-server's words. While a model is being loaded, its thread may answer nobody."""
+        """The model's state, in llama-server's words. While it is being loaded, its thread may answer nobody."""
         if not self.engine.is_asleep:
             return "loaded"
         return LOADING if self.scheduler.num_waiting or self.scheduler.waking.errands else "sleeping"
