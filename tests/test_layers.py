@@ -30,7 +30,7 @@ SERVER_ROWS = (
     ("dialect",),
     ("hosts",),
     ("http",),
-    ("tenant",),
+    ("garbage", "tenant"),
 )
 # What serves without a fleet.
 CORE = {"server", "session", "host", "chat", "grammar", "scheduler", "drafts", "disk", "blobs", "cache", "engine"}

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from leftoff.config import Settings
 from leftoff.host.host import ModelHost
 from leftoff.server.app import build_app
+from leftoff.server.garbage import full_passes_when_idle
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.connection import IDLE_SECONDS, Acceptor, Connection, connection_limit, raise_handle_limit
 from leftoff.server.http.origins import KnownHosts
@@ -155,7 +156,11 @@ def run(
 ) -> None:
     """Serves until a signal comes. `on_ready` gets the URL once the server listens, on `listener` if there is one."""
     raise_handle_limit(settings)
-    with closing(Server(hosts, settings, listener)) as server:
+
+    def is_idle() -> bool:
+        return not any(host.scheduler.is_busy for host in hosts)
+
+    with closing(Server(hosts, settings, listener)) as server, full_passes_when_idle(is_idle):
         hosts.announce(server.public_url)
         on_ready(server.url)
         server.run()
