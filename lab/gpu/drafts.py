@@ -1,13 +1,16 @@
-"""Draft models beside a random model, in one process and in turns: one is right by construction, one is always wrong.
+"""Draft models beside a random model, in one process: one is right by construction, one is always wrong.
+
+Replies with and without drafts come from the same engine, in turns: two engines of one model differ by up to 3 % on a
+GPU, and one engine does from one minute to the next.
 
 After its first layers those of the model add nothing, but are computed all the same. The draft model has these first
 layers alone: so it says what the model says, in a part of the time. The wrong one says the token after that.
 """
 
-from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +38,6 @@ KINDS = ("dense", "hybrid")
 _ACTIVE = {"dense": 2, "hybrid": 4}  # layers
 _PROMPT, _REPLY = 1024, 384
 _SETTINGS = ContextSettings(num_cells=4096, num_sequences=1)
-_ALONE = ("alone", "alone again")  # by how much these differ, chance makes
-_NAMES = (_ALONE[0], "always right", "always wrong", _ALONE[1])
 
 
 class AlwaysWrong(DraftModel):
@@ -54,6 +55,13 @@ class Played(NamedTuple):
     num_accepted: int
 
 
+class Pair(NamedTuple):
+    """Two schedulers over one engine and its cache."""
+
+    alone: Scheduler
+    drafting: Scheduler
+
+
 def measure(folder: Path, kind: str, size: str, rounds: int) -> int:
     """Prints a line for each draft model. The first round of each warms up: there it is learnt who is right."""
     whole, num_active = shape(kind, size), _ACTIVE[kind]
@@ -61,44 +69,34 @@ def measure(folder: Path, kind: str, size: str, rounds: int) -> int:
     write_random_model(paths[0], whole, num_active)
     write_random_model(paths[1], replace(whole, layers=whole.layers[:num_active]))
     try:
-        _compare(f"{kind} {size}", *(Model(path) for path in paths), rounds=rounds)
+        with closing(Model(paths[0])) as model, closing(Model(paths[1])) as draft:
+            for name, guesser in (("always right", DraftModel), ("always wrong", AlwaysWrong)):
+                _compare(f"{kind} {size}, {name}", _pair(model, draft, guesser), rounds)
     finally:
         for path in paths:
             path.unlink()
     return 0
 
 
-def _compare(what: str, model: Model, draft: Model, *, rounds: int) -> None:
-    drafting = [_with_drafts(model, draft, kind) for kind in (DraftModel, AlwaysWrong)]
-    schedulers = [_alone(model), *drafting, _alone(model)]
-    rng, turns, played = np.random.default_rng(1), [*zip(_NAMES, schedulers, strict=True)], []
+def _compare(what: str, pair: Pair, rounds: int) -> None:
+    rng, played = np.random.default_rng(1), list[dict[str, Played]]()
     for number in range(rounds + 1):
-        prompt, first = rng.choice(small_vocabulary().words, _PROMPT).astype(np.int32), number % len(turns)
-        played.append({name: _play(each, prompt) for name, each in turns[first:] + turns[:first]})
-    for name in _NAMES:
-        mine = [took[name] for took in played[1:]]
-        ratio = median(took[name].tokens_per_s / _alone_rate(took) for took in played[1:])
-        drafted, accepted = sum(one.num_drafted for one in mine), sum(one.num_accepted for one in mine)
-        rate = median(one.tokens_per_s for one in mine)
-        print(f"{what}, {name}: {rate:.1f} tokens/s, {ratio:.3f} times; {accepted} of {drafted} drafted right")
-    for scheduler in schedulers:
-        for engine in (scheduler.engine, scheduler.engine.draft):
-            if engine is not None:
-                engine.context.close()
-    model.close()
-    draft.close()
+        prompt = rng.choice(small_vocabulary().words, _PROMPT).astype(np.int32)
+        turns = [*pair._asdict().items()][:: -1 if number % 2 else 1]
+        played.append({name: _play(scheduler, prompt) for name, scheduler in turns})
+    alone, drafting = ([took[name] for took in played[1:]] for name in Pair._fields)
+    ratios = [with_.tokens_per_s / without.tokens_per_s for with_, without in zip(drafting, alone, strict=True)]
+    drafted, accepted = sum(one.num_drafted for one in drafting), sum(one.num_accepted for one in drafting)
+    print(
+        f"{what}: {median(one.tokens_per_s for one in drafting):.1f} tokens/s, {median(ratios):.3f} times "
+        f"({min(ratios):.3f} … {max(ratios):.3f}); {accepted} of {drafted} drafted right"
+    )
+    for engine in (pair.drafting.engine, pair.drafting.engine.draft):
+        if engine is not None:
+            engine.context.close()
 
 
-def _alone_rate(took: Mapping[str, Played]) -> float:
-    return mean(took[name].tokens_per_s for name in _ALONE)
-
-
-def _alone(model: Model) -> Scheduler:
-    engine = LlamaEngine(model, _SETTINGS)
-    return Scheduler(engine, Cache(engine.memory, num_slots=1, budget_bytes=1 << 30, costs=measured_costs(engine)))
-
-
-def _with_drafts(model: Model, draft: Model, kind: type[DraftModel]) -> Scheduler:
+def _pair(model: Model, draft: Model, kind: type[DraftModel]) -> Pair:
     engine, beside = LlamaEngine(model, _SETTINGS), LlamaEngine(draft, _SETTINGS)
     engine.draft = beside
     caches = [
@@ -113,7 +111,7 @@ def _with_drafts(model: Model, draft: Model, kind: type[DraftModel]) -> Schedule
     drafting = kind(beside, caches[1], model.vocabulary.size, caches[0].lock)
     has_state, guesses = engine.memory.has_state, [Guesses(drafting, times, step_ms)]
     drafter = Drafter(times, decodes_again=has_state, guesses=guesses, has_trails=False, model=drafting)
-    return Scheduler(engine, caches[0], drafter=drafter)
+    return Pair(Scheduler(engine, caches[0]), Scheduler(engine, caches[0], drafter=drafter))
 
 
 def _play(scheduler: Scheduler, prompt: Tokens) -> Played:

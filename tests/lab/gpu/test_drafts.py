@@ -41,6 +41,5 @@ def test_the_command_measures(
     monkeypatch.setattr("lab.gpu.drafts._REPLY", 8)
     assert main(["drafts", "--size", "small", "--folder", str(tmp_path), "--rounds", "1"]) == 0
     told = capsys.readouterr().out
-    names = ("dense small, alone: ", "alone again: ", "always right: ", "always wrong: ")
-    assert [name in told for name in names] == [True] * 4
+    assert [f"dense small, {name}: " in told for name in ("always right", "always wrong")] == [True] * 2
     assert not [*tmp_path.iterdir()]
