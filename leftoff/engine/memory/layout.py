@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from leftoff.engine.memory.arena import Raw, view_of
+from leftoff.engine.memory.arena import Raw
 from leftoff.engine.memory.base import PagePart
 
 CellNumbers = npt.NDArray[np.intp]
@@ -91,6 +91,10 @@ class _Run(NamedTuple):
     def write_heads(self, blob: Raw, num_cells: int) -> None:
         self._lines_with_heads(blob, num_cells)[:, : self.heads.shape[1]] = self.heads
 
+    def first_head(self, blob: Raw, num_cells: int) -> Raw:
+        """The bytes before the rows of the first tensor."""
+        return self._lines_with_heads(blob, num_cells)[0, : self.heads.shape[1]]
+
     def _lines_with_heads(self, blob: Raw, num_cells: int) -> Raw:
         num_tensors, head_bytes = self.heads.shape
         length = head_bytes + num_cells * self.width
@@ -104,6 +108,7 @@ class Layout:
 
     header: bytes
     sections: tuple[Section, ...]
+    is_refused_headless: bool = False  # the library was seen to refuse a state whose first head is wrong
 
     @cached_property
     def bytes_per_token(self) -> int:
@@ -147,13 +152,29 @@ class Layout:
         for run in self.runs:
             run.write_heads(blob, num_cells)
 
-    def copy_parts(self, parts: Sequence[PagePart], blob: Raw, num_cells: int, first: int) -> None:
-        """Copies parts of pages that follow each other to the cells from `first` on of a state with its frame."""
-        last = first + sum(part.num_tokens for part in parts)
-        sources = [view_of(part.page.data) for part in parts]
-        for run in self.runs:
+    def first_head(self, blob: Raw, num_cells: int) -> Raw:
+        """The bytes before the first row of all, which llama.cpp looks at before it copies any. None without rows."""
+        run = next((run for run in self.runs if not run.has_entries), self.runs[0])
+        return run.first_head(blob, num_cells)
+
+    def copy_entries(self, pages: Sequence[tuple[Raw, PagePart]], blob: Raw, num_cells: int) -> None:
+        """Writes the entries of all cells of a state with its frame: those of parts of pages that follow each other.
+
+        Each comes with the bytes of its page.
+        """
+        self._copy([run for run in self.runs if run.has_entries], pages, blob, num_cells, 0)
+
+    def copy_rows(self, pages: Sequence[tuple[Raw, PagePart]], blob: Raw, num_cells: int, first: int) -> None:
+        """Writes the rows of the cells from `first` on."""
+        self._copy([run for run in self.runs if not run.has_entries], pages, blob, num_cells, first)
+
+    def _copy(
+        self, runs: Sequence[_Run], pages: Sequence[tuple[Raw, PagePart]], blob: Raw, num_cells: int, first: int
+    ) -> None:
+        last = first + sum(part.num_tokens for _, part in pages)
+        for run in runs:
             target = run.lines(blob, num_cells)[:, first * run.width : last * run.width]
-            lines = [run.part_lines(source, part) for source, part in zip(sources, parts, strict=True)]
+            lines = [run.part_lines(source, part) for source, part in pages]
             np.concatenate(lines, axis=1, out=target)  # one call, most of it without the GIL
 
     def cut_out(self, blob: Raw, num_cells: int, first: int, last: int, page: Raw) -> None:

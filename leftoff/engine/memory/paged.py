@@ -258,10 +258,10 @@ class PagedMemory(LlamaMemory):
 
     def _load_group(self, seq: int, join: Join) -> None:
         if self.length(seq) == 0:
-            self._context.set_state(seq, join.state())
+            join.load(self._context, seq)
         else:
             with self._context.scratch() as scratch:
-                self._context.set_state(scratch, join.state())
+                join.load(self._context, scratch)
                 self._context.copy(scratch, seq)
         self._cells.extend(seq, join.num_tokens)
 

@@ -5,14 +5,14 @@ the same bytes; a model that fails it is treated as *opaque*, which is always ri
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from leftoff.engine.batch import BatchPart
 from leftoff.engine.binding.abi import PARTIAL_ONLY
 from leftoff.engine.context import Context
-from leftoff.engine.errors import EngineError
+from leftoff.engine.errors import BlobError, EngineError
 from leftoff.engine.memory.arena import Raw
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.engine.memory.compressed import CompressedMemory
@@ -97,6 +97,7 @@ def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginni
     layout: Layout | None = learn_layout(states.whole, _WHOLE, section_end)
     if layout is None:
         return None
+    layout = replace(layout, is_refused_headless=_is_refused_headless(context, layout, states.whole))
     size = _snapshot_size(states.half_rest_bytes, states.rest.nbytes, model.window)
     windows = None
     if model.window:
@@ -105,6 +106,18 @@ def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginni
             return None
         windows = Windows(context, window_layout)
     return PagedMemory(context, kind, fingerprint, size, layout, empty_rest, windows, reads_beginnings=reads_beginnings)
+
+
+def _is_refused_headless(context: Context, layout: Layout, whole: Raw) -> bool:
+    """Whether the library refuses a state whose first head is wrong."""
+    headless = whole.copy()
+    layout.first_head(headless, _WHOLE)[:] = 0
+    try:
+        with context.model.library.log.collected():
+            context.set_state(0, headless)
+    except BlobError:
+        return True
+    return False
 
 
 def _compressed(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:

@@ -12,7 +12,7 @@ Saved pages and snapshots themselves lie in ordinary memory, whose pages the cop
 compute on the CPU lock nothing: their state is ordinary memory already.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
@@ -30,6 +30,7 @@ _GROUP_BYTES = 32 << 20  # without page-locked memory
 _MAX_THREADS = 16
 _STORE_THREADS = 4  # beside an engine that computes
 _COPY_BYTES = 4 << 20  # of a snapshot, for one thread
+_BYTES_PER_BOOKING = 4800.0
 _PATIENCE_S = 0.5  # for memory that threads still copy from; then a transfer goes without, more slowly
 
 _spare = SpareMemory()  # of the one build of llama.cpp that a process loads
@@ -58,6 +59,7 @@ class Staging:
         """`close` gives the area to `leave`."""
         self._arena = arena
         self._leave = leave
+        self.bytes_per_booking = _BYTES_PER_BOOKING  # that threads surely write while llama.cpp books a token
         self._locked = LockedArea(allocate(locked_bytes) if allocate is not None else None, patience_s)
         self.num_threads = min(_MAX_THREADS, num_cores()) if self.is_locked else 0
         self._threads = ThreadPoolExecutor(max(1, self.num_threads), "leftoff-load")
@@ -110,13 +112,21 @@ class Staging:
             return self._filled(nbytes, fill)
         return LateBuffer(nbytes, self._store_threads.submit(self._filled, nbytes, fill))
 
-    def run(self, jobs: Sequence[Job]) -> list[Future[None]]:
-        """Runs jobs, which must not depend on each other, with all threads."""
+    def begin(self, jobs: Iterable[Job]) -> list[Future[None]]:
+        """Starts jobs in this order, each on the next thread that is free. Without threads they are run at once."""
         if not self.num_threads:
             _run_all(jobs)
             return []
+        return [self._threads.submit(job) for job in jobs]
+
+    def run(self, jobs: Sequence[Job]) -> list[Future[None]]:
+        """Runs many short jobs, which must not depend on each other, with all threads."""
         shares = (jobs[first :: self.num_threads] for first in range(self.num_threads))
-        return [self._threads.submit(_run_all, share) for share in shares if share]
+        return self.begin([partial(_run_all, share) for share in shares if share] if self.num_threads else jobs)
+
+    def was_early(self) -> None:
+        """Threads wrote less than that while the tokens of a state were booked."""
+        self.bytes_per_booking /= 2
 
     def copy(self, target: Raw, source: Raw) -> list[Future[None]]:
         """Copies with all threads. The source must stay as it is until the futures are done."""
@@ -129,7 +139,7 @@ class Staging:
         return buffer
 
 
-def _run_all(jobs: Sequence[Job]) -> None:
+def _run_all(jobs: Iterable[Job]) -> None:
     for job in jobs:
         job()
 

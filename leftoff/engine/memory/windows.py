@@ -89,7 +89,7 @@ class Windows:
         """Makes the window of `seq` that of the snapshot."""
         parts = list(self._parts(snapshot))
         join = begin_join(self._context.staging, self._layout, parts, view_of(snapshot.data)[HEADER_BYTES:])
-        self._context.set_state(seq, join.state(), PARTIAL_ONLY)
+        join.load(self._context, seq, PARTIAL_ONLY)
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Gives `target`, which shares its cells with `source`, a window of its own.

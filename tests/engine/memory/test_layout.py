@@ -140,7 +140,9 @@ def joined(layout: Layout, parts: list[PagePart]) -> Raw:
     num_cells = sum(part.num_tokens for part in parts)
     blob = np.zeros(layout.section_end(num_cells), np.uint8)
     layout.write_frame(blob, num_cells)
-    for some in (parts[:1], parts[1:]):
+    pages = [(view_of(part.page.data), part) for part in parts]
+    layout.copy_entries(pages, blob, num_cells)
+    for some in (pages[:1], pages[1:]):
         if some:
-            layout.copy_parts(some, blob, num_cells, 0 if some[0] is parts[0] else parts[0].num_tokens)
+            layout.copy_rows(some, blob, num_cells, 0 if some[0] is pages[0] else parts[0].num_tokens)
     return blob
