@@ -29,20 +29,17 @@ _STEPS = 8  # sizes per doubling: at most an eighth of a buffer is unused
 class Buffer:
     """`nbytes` bytes of a pool. Views of it keep it from being reused."""
 
-    __slots__ = ("_give_back", "_raw", "nbytes")
+    __slots__ = ("_give_back", "_raw", "address", "nbytes")
 
     def __init__(self, give_back: Callable[[Raw], None], raw: Raw, nbytes: int) -> None:
         self._give_back = give_back
         self._raw = raw
+        self.address = int(raw.ctypes.data)
         self.nbytes = nbytes
 
     @property
     def capacity(self) -> int:
         return self._raw.nbytes
-
-    @property
-    def address(self) -> int:
-        return int(self._raw.ctypes.data)
 
     @property
     def view(self) -> Raw:

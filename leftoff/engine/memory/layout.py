@@ -85,8 +85,10 @@ class _Run(NamedTuple):
     def part_lines(self, source: Raw, part: PagePart) -> Raw:
         """The lines of a part of a page, whose bytes are `source`."""
         page = part.page
-        start, end = part.start - page.start, part.end - page.start
-        return self.lines(source, page.end - page.start)[:, start * self.width : end * self.width]
+        lines = self.lines(source, page.end - page.start)
+        if part.start == page.start and part.end == page.end:
+            return lines
+        return lines[:, (part.start - page.start) * self.width : (part.end - page.start) * self.width]
 
     def write_heads(self, blob: Raw, num_cells: int) -> None:
         self._lines_with_heads(blob, num_cells)[:, : self.heads.shape[1]] = self.heads
