@@ -9,25 +9,26 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_MAX_YOUNG_PASSES = 1000  # without a full one, on a server that is never idle
+_MIN_YOUNG_PASSES = 100  # some 70,000 objects are new since the last full one
+_MAX_MIDDLE_PASSES = 1000  # without a full one, on a server that is never idle
 _POLL_S = 1.0
 
 
 @contextmanager
 def full_passes_when_idle(is_idle: Callable[[], bool], poll_s: float = _POLL_S) -> Iterator[None]:
-    """For a process that is all the server's. What is there already is never looked at again."""
+    """For a process that is all the server's. Only these passes look at what was there before the last of them."""
     before, ended = gc.get_threshold(), threading.Event()
 
     def watch() -> None:
-        was_idle = False
+        was_idle, looked = False, _num_young_passes()
         while not ended.wait(poll_s):
-            was_idle, before_that = is_idle(), was_idle
-            if was_idle and before_that and gc.get_count()[2] >= before[2]:
-                gc.collect()
+            was_idle, was_idle_before = is_idle(), was_idle
+            if was_idle and was_idle_before and _num_young_passes() - looked >= _MIN_YOUNG_PASSES:
+                _look_at_all()
+                looked = _num_young_passes()
 
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*before[:2], _MAX_YOUNG_PASSES)
+    gc.set_threshold(*before[:2], _MAX_MIDDLE_PASSES)
+    _look_at_all()
     thread = threading.Thread(target=watch, name="leftoff-garbage", daemon=True)
     thread.start()
     try:
@@ -37,3 +38,13 @@ def full_passes_when_idle(is_idle: Callable[[], bool], poll_s: float = _POLL_S) 
         thread.join()
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+def _num_young_passes() -> int:
+    return int(gc.get_stats()[0]["collections"])
+
+
+def _look_at_all() -> None:
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

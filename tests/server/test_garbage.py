@@ -1,6 +1,7 @@
 """Full passes of the garbage collector come when nothing runs."""
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -40,6 +41,23 @@ def test_a_full_pass_waits_until_nothing_runs(passes: list[int]) -> None:
         assert until(lambda: 2 in passes)
     assert not gc.get_freeze_count()
     assert kept
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_there_at_the_start_is_freed_as_well(passes: list[int]) -> None:
+    early = [Cycle()]
+    gone = weakref.ref(early[0])
+    with full_passes_when_idle(lambda: not early, poll_s=0.01):
+        passes.clear()
+        assert make_much()
+        assert gone() is not None
+        early.clear()
+        assert until(lambda: gone() is None)
+    assert 2 in passes
 
 
 def test_without_it_full_passes_come_in_between(passes: list[int]) -> None:
