@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _MIN_YOUNG_PASSES = 100  # some 70,000 objects are new since the last full one
-_MAX_MIDDLE_PASSES = 1000  # without a full one, on a server that is never idle
+_MAX_MIDDLE_PASSES = 100  # without a full one, on a server that is never idle
 _POLL_S = 1.0
 
 
