@@ -196,31 +196,38 @@ class LlamaEngine:
         num_tokens = {work.seq: work.tokens.size for work in works}
         self._check(works)
         starts = self.memory.prepare(num_tokens)
-        for work in works:
-            if work.num_drafted:
-                self.memory.hold(work.seq)
         head = self.head if self.head is not None and not self.head.is_paused else None
-        if head is not None:
-            head.prepare(len(works))
         try:
+            for work in works:
+                if work.num_drafted:
+                    self.memory.hold(work.seq)
+            if head is not None:
+                head.prepare(len(works))
             rows = self._decode_all(works, starts)
-            if is_awaited:
-                self.context.wait()
-            self.model.check_intact()
         except (NoRoomError, InputError):
             self.memory.release()
             raise  # nothing was changed
-        except EngineError:
-            self.memory.release()
-            for work in works:
-                self.memory.rewind(work.seq)
+        except BaseException:
+            self._take_back(works)
             raise
-        if head is not None:
-            for work, row in zip(works, rows, strict=True):
-                self._follow(head, work, row)
+        try:
+            if is_awaited:
+                self.context.wait()
+            self.model.check_intact()
+            if head is not None:
+                for work, row in zip(works, rows, strict=True):
+                    self._follow(head, work, row)
+        except BaseException:
+            self._take_back(works)
+            raise
         self.memory.extend(num_tokens)
         self.memory.add_pictures((work.seq, work.tokens) for work in works if work.picture is not None)
         return rows
+
+    def _take_back(self, works: Sequence[Work]) -> None:
+        self.memory.release()
+        for work in works:
+            self.memory.rewind(work.seq)
 
     def _follow(self, head: HeadContext, work: Work, row: int) -> None:
         """A head reads tokens alone: it knows nothing of a sequence with pictures, and guesses nothing there."""

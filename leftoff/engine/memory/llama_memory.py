@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from leftoff.engine.context import Context
-from leftoff.engine.errors import BlobError, EngineError, InputError, NoRoomError
+from leftoff.engine.errors import BlobError, InputError, NoRoomError
 from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage
 from leftoff.picture_tokens import Pictures, PictureSpan, lag_at, pictures_in, uncut
 from leftoff.types import Tokens
@@ -146,7 +146,7 @@ class LlamaMemory(ABC):
         try:
             self._restore(seq, length, share, pages, snapshot)
             self._keep_pictures(seq, pictures, length)
-        except EngineError:
+        except BaseException:  # also where memory runs out: nobody knows what it holds now
             self.drop(seq)
             raise
         self._spoiled.discard(seq)
