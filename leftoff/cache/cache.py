@@ -132,9 +132,12 @@ class Cache:
         try:
             sequence = self._restorer.restore(prompt, plan, namespace)
         except BlobError:
-            if not plan.fetched:
+            if plan.fetched:  # the checksum is right, but this engine does not accept it
+                self.tiers.forget(plan.fetched)
+            elif plan.pages or plan.snapshot is not None:  # they could not be written to RAM
+                self.ram.drop(namespace, prompt.tokens[: plan.resume], plan.shared)
+            else:
                 raise
-            self.tiers.forget(plan.fetched)  # the checksum is right, but this engine does not accept it
             return self.begin(prompt, namespace)
         return self._begun(prompt, sequence, plan, report)
 
@@ -244,7 +247,7 @@ class Cache:
         Returns the bytes that this has freed.
         """
         for sequence, common in self.sequences.shared_with(tokens, namespace).items():
-            if common == tokens.size and not sequence.is_busy:
+            if common > start and common in (tokens.size, sequence.length) and not sequence.is_busy:
                 self.tiers.save(sequence)  # for what comes before `start`
                 self._restorer.forget(sequence)
         used_bytes = sum(tier.budget.used_bytes for tier in self.tiers)

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 import numpy as np
 import numpy.typing as npt
 
-from leftoff.engine.errors import InputError
+from leftoff.engine.errors import BlobError, InputError
 from leftoff.engine.memory.base import Bytes
 
 Raw = npt.NDArray[np.uint8]
@@ -65,7 +65,10 @@ class LateBuffer:
 
     @property
     def view(self) -> Raw:
-        return self._filled.result().view
+        try:
+            return self._filled.result().view
+        except Exception as error:
+            raise BlobError(f"{self.nbytes} bytes could not be saved: {error}") from error
 
 
 def view_of(data: Bytes) -> Raw:
