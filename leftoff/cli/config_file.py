@@ -10,7 +10,7 @@ from typing import Any
 from leftoff.config import definitions
 from leftoff.errors import meant, reason_of
 from leftoff.sampling import PARAMETERS
-from leftoff.setting import Definition, SettingError
+from leftoff.setting import Definition, SettingError, scaled_file, scaled_file_problem
 
 Values = dict[str, Any]  # of settings, by their names
 
@@ -116,10 +116,16 @@ class _Reader:
         """
         if isinstance(value, tuple):
             return tuple(self._placed(setting, each) for each in value)
+        if setting.check is scaled_file_problem:
+            given = scaled_file(value).path
+            return value.replace(given, self._path_of(given), 1)
         if not value or setting.metavar not in ("FILE", "DIR", "MODEL"):
             return value
-        path = self._path.parent / Path(value).expanduser()
-        return str(path) if setting.metavar == "DIR" or path.exists() else value
+        return self._path_of(value, is_sure=setting.metavar == "DIR")
+
+    def _path_of(self, given: str, *, is_sure: bool = False) -> str:
+        path = self._path.parent / Path(given).expanduser()
+        return str(path) if is_sure or path.exists() else given
 
 
 def _plain(name: str) -> str:

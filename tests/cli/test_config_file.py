@@ -109,7 +109,8 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 
 
 def test_paths_are_those_from_the_folder_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "a.gguf").touch()
+    for name in ("a.gguf", "l.gguf"):
+        (tmp_path / name).touch()
     config = written(
         tmp_path,
         """
@@ -118,12 +119,20 @@ def test_paths_are_those_from_the_folder_of_the_file(tmp_path: Path) -> None:
         [models.a]
         model = "a.gguf"
         prewarm = ["last"]
+        lora = ["l.gguf", "x=l.gguf:0.5", "far=/else/where.gguf"]
+        control-vector = ["l.gguf:-1"]
         [models.b]
         model = "org/repo"
         """,
     )
+    file = tmp_path / "l.gguf"
     assert config.values == {"cache_dir": str(tmp_path / "kept"), "models_dir": str(Path.home() / "models")}
-    assert config.models["a"] == {"model": str(tmp_path / "a.gguf"), "prewarm": ("last",)}
+    assert config.models["a"] == {
+        "model": str(tmp_path / "a.gguf"),
+        "prewarm": ("last",),
+        "lora": (str(file), f"x={file}:0.5", "far=/else/where.gguf"),
+        "control_vector": (f"{file}:-1",),
+    }
     assert config.models["b"] == {"model": "org/repo"}
 
 
