@@ -45,6 +45,13 @@ class BundleError(FolderError):
     """A bundle that cannot be imported, or a blob that cannot be exported."""
 
 
+class NoRoomLeftError(OSError):
+    """More would take what is left of the disk to other programs."""
+
+    def __init__(self, folder: Path, left: str) -> None:
+        super().__init__(errno.ENOSPC, f"{left} are left to other programs", str(folder))
+
+
 class DamagedIndexError(Exception):
     """The index is damaged. It is set aside, and the files that it listed are removed."""
 
@@ -63,7 +70,8 @@ def describe(problem: Exception, folder: Path) -> str:
         if _exists(path) and not _is_folder(path):
             return f"{path} is no folder: give another --cache-dir"
     if number in _FULL:
-        return f"the disk of {folder} is full: free some space, or give a smaller --disk or another --cache-dir"
+        left = f" ({problem.strerror})" if isinstance(problem, NoRoomLeftError) else ""
+        return f"the disk of {folder} is full: free some space, or give a smaller --disk or another --cache-dir{left}"
     if number in _REFUSED:
         return f"{folder} cannot be written: change its permissions, or give another --cache-dir"
     if _cannot_be_made(problem, folder):

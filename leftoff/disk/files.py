@@ -3,7 +3,6 @@
 The first two letters of a name are a folder: some file systems are slow with ten thousand files in one.
 """
 
-import errno
 import os
 import secrets
 import stat
@@ -21,10 +20,11 @@ from blake3 import blake3
 
 from leftoff.blobs.blob import Blob, Write
 from leftoff.cache.blob_store import Item
-from leftoff.disk.errors import FolderError, describe
+from leftoff.disk.errors import FolderError, NoRoomLeftError, describe
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import seal, unseal
 from leftoff.machine import num_cores
+from leftoff.units import show_bytes
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 UNFINISHED = ".new"
@@ -125,11 +125,25 @@ class BlobFiles:
     def check_room(self, nbytes: int) -> None:
         """Raises ENOSPC if writing `nbytes` would use the space that is reserved for other programs."""
         disk = os.statvfs(self._folder)
-        reserve = self.reserve_bytes
+        free, reserve = disk.f_bavail * disk.f_frsize, self.reserve_bytes
         if reserve is None:
-            reserve = max(_RESERVE_BYTES, int(_RESERVE_PART * disk.f_blocks * disk.f_frsize))
-        if disk.f_bavail * disk.f_frsize < nbytes + reserve:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+            reserve = reserve_of(disk.f_blocks * disk.f_frsize)
+        if free < nbytes + reserve:
+            raise NoRoomLeftError(self._folder, show_bytes(reserve))
+
+
+def room_bytes(folder: Path) -> int:
+    """Bytes that may be written to the disk where a folder is, or would be made; 0 if it cannot be asked."""
+    for place in (folder, *folder.parents):
+        with suppress(OSError):
+            disk = os.statvfs(place)
+            return max(0, disk.f_bavail * disk.f_frsize - reserve_of(disk.f_blocks * disk.f_frsize))
+    return 0
+
+
+def reserve_of(nbytes: int) -> int:
+    """How much of a disk of so many bytes is left to other programs."""
+    return max(_RESERVE_BYTES, int(_RESERVE_PART * nbytes))
 
 
 def make_folder(path: Path) -> None:

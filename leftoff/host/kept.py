@@ -9,7 +9,7 @@ from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.config import AUTO, MIB, Settings
 from leftoff.disk.errors import FolderError
-from leftoff.disk.files import problem_of
+from leftoff.disk.files import problem_of, room_bytes
 from leftoff.disk.folder import model_folder, note_model
 from leftoff.disk.headers import LEARNED, HeaderFiles
 from leftoff.disk.medium import open_folder
@@ -20,7 +20,7 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.errors import reason_of
 from leftoff.host.budgets import Capacities, disk_budget
-from leftoff.machine import free_disk_bytes, num_cores
+from leftoff.machine import num_cores
 
 logger = logging.getLogger("leftoff.disk")
 
@@ -56,7 +56,7 @@ def open_disk(engine: LlamaEngine, settings: Settings, shared: Capacities, ms_pe
     note_model(folder, engine.model.path, ms_per_token)
     budget_bytes = settings.disk * MIB
     if settings.disk == AUTO:
-        budget_bytes = disk_budget(engine.memory, free_disk_bytes(root) + disk.capacity.used_bytes)
+        budget_bytes = disk_budget(engine.memory, room_bytes(root) + disk.capacity.used_bytes)
     disk.capacity.nbytes = max(disk.capacity.nbytes, budget_bytes)
     return TierSettings(blobs, disk.capacity, left=left, closed=partial(disk.closed, folder))
 

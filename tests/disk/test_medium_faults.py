@@ -14,6 +14,7 @@ import pytest
 from leftoff.blobs.entries import Entry, EntryTable
 from leftoff.cache.blob_store import Item, Record
 from leftoff.disk.errors import NewerFormatError
+from leftoff.disk.files import room_bytes
 from leftoff.disk.medium import open_folder
 from leftoff.disk.tools.models import models
 from leftoff.engine.errors import BlobError
@@ -360,12 +361,14 @@ def test_a_full_disk_pauses_writing_until_there_is_room(
     assert len(caplog.messages) == 2
 
 
-def test_some_of_the_disk_is_left_to_its_user(tmp_path: Path) -> None:
+def test_some_of_the_disk_is_left_to_its_user(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = open_folder(tmp_path, FINGERPRINT, ARENA, reserve_bytes=1 << 60)
     late = put(store, page(0, 1000), TOKENS)
     assert store.flush(WAIT_S)
     assert store.take_lost() == [late]
     assert blob_files(tmp_path) == []
+    assert "is full: free some space" in caplog.text
+    assert "TiB are left to other programs)" in caplog.text
     store.clear(lambda _: True).result(WAIT_S)  # it needs no room
     store.close(WAIT_S)
 
@@ -395,3 +398,9 @@ def test_a_folder_that_is_another_s_by_now_stays_the_other_s(tmp_path: Path, cap
             assert until(lambda: "in use by another model of this server" in caplog.text)
             assert store.put(page(0, 2000), "", TOKENS) is None
             assert {file.name for file in blob_files(root)} == {record.name for record in theirs}
+
+
+def test_room_is_what_may_be_written(tmp_path: Path) -> None:
+    disk = os.statvfs(tmp_path)
+    room, total = room_bytes(tmp_path / "not" / "yet"), disk.f_blocks * disk.f_frsize
+    assert 0 <= room <= disk.f_bavail * disk.f_frsize - max(256 << 20, total // 100) + (64 << 20)
