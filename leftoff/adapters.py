@@ -99,6 +99,11 @@ class AdapterSet:
 NO_ADAPTERS = AdapterSet()
 
 
+def adapters_of(namespace: str) -> str:
+    """What tells the adapters in a namespace; nothing where there are none."""
+    return namespace.removeprefix(without_adapters(namespace))
+
+
 def without_adapters(namespace: str) -> str:
     """The namespace that prompts without adapters have, of one with or without them."""
     return _SUFFIX.sub("", namespace)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from leftoff.adapters import adapters_of
 from leftoff.cache.blob_store import store_of
 from leftoff.cache.node import Match, ResumePoint
 from leftoff.cache.report import Knowledge
@@ -103,11 +104,16 @@ def generation_of(tiers: Tiers, sequences: SequenceTable) -> int:
     return tiers.num_changes + sequences.num_changes
 
 
+def _differ_in_salt(name: str, namespace: str) -> bool:
+    """What was read with other adapters is new: no salt would have made it known."""
+    return owner_of(name) == owner_of(namespace) and adapters_of(name) == adapters_of(namespace)
+
+
 def knowledge_of(lookup: Lookup, ram: Tier) -> Knowledge:
     """How far the prompt is known, and how the known text goes on: for its reuse report."""
     match, namespace = lookup.deepest, lookup.namespace
     # of the same owner only: a tenant must not learn which texts others have sent
-    salts = [name for name in ram.trees if name != namespace and owner_of(name) == owner_of(namespace)]
+    salts = [name for name in ram.trees if name != namespace and _differ_in_salt(name, namespace)]
     elsewhere = max((ram.match(name, lookup.tokens).length for name in salts), default=0)
     lost = max((min(node.lost_until, match.length) for node in match.path), default=0)
     known, ahead = match.length, None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from leftoff.adapters import without_adapters
 from leftoff.blobs.blob import Blob
 from leftoff.cli.cache_text import text_of
 from leftoff.cli.cache_view import findings_json, model_json, show_findings, show_model, show_path
@@ -213,7 +214,7 @@ def _export(request: _Request) -> int:
         f"To use it elsewhere, with the same model file and library: leftoff cache import {request.args.file}",
         soft_wrap=True,
     )
-    if manifest.namespace:
+    if without_adapters(manifest.namespace):
         request.console.print(
             "it was computed under an API key or a salt: only requests with the same can use it, and only in a cache "
             f"folder with the same {SECRET}: copy {request.root / SECRET} there before its first server starts",
@@ -236,7 +237,7 @@ def _import(request: _Request) -> int:
     request.console.print(f"took in {manifest.num_tokens} tokens of {one_line(manifest.label) or 'a model'}")
     if manifest.fingerprint not in known:
         request.console.print("no server with that model, library and KV type has used this folder yet: others cannot")
-    if manifest.namespace:
+    if without_adapters(manifest.namespace):
         request.console.print(
             f"it was computed under an API key or a salt: requests find it only if {request.root / SECRET} is a copy "
             "of the one in the folder it was exported from",

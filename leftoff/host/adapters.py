@@ -76,8 +76,10 @@ class HostAdapters:
         ]
         self._names = frozenset(names)
         self._by_name = {each.name: each for each in self.all}
-        if len(self._by_name) < len(self.all) or _LATEST in self._by_name:
-            raise SettingError(f"--lora: every adapter needs a name of its own, and none is {_LATEST!r}: NAME=FILE")
+        shared = [each.name for each in self.all if each is not self._by_name[each.name] or each.name == _LATEST]
+        if shared:
+            problem = "that is a tag of models" if shared[0] == _LATEST else "two have it"
+            raise SettingError(f"--lora: no adapter can have the name {shared[0]!r}, {problem}: give NAME=FILE")
         self.scales = [each.scale if each.acts_unasked else 0.0 for each in self.all]
         try:
             self._unasked = self._set("--lora", self.scales)

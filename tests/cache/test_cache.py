@@ -273,6 +273,9 @@ def test_tenants_share_nothing(kind: MemoryKind) -> None:
     assert table.ask(run((1, 100)), "two/") == "reused 0 of 100 · 100 new", "what others have sent is not told"
     assert table.ask(run((1, 100)), "one/salt") == "reused 0 of 100 · 100 other salt"
     assert table.ask(run((1, 100)), "one/").startswith("reused 100 of 100")
+    adapter = f"/lora:{'0' * 32}"
+    assert table.ask(run((1, 100)), f"one/{adapter}") == "reused 0 of 100 · 100 new", "no salt is to blame"
+    assert table.ask(run((1, 100)), f"one/salt{adapter}") == "reused 0 of 100 · 100 other salt"
 
 
 # --- reasons

@@ -84,7 +84,7 @@ def test_the_scales_that_act_unasked_can_be_changed() -> None:
 @pytest.mark.parametrize(
     ("lora", "problem"),
     [
-        ((FILES["a"], FILES["a"]), "a name of its own"),
+        ((FILES["a"], FILES["a"]), "have the name 'a', two have it"),
         ((UNNAMED, FILES["d"].partition("=")[2]), "acts alone, so give it a name"),
     ],
 )
