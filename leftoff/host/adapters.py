@@ -96,10 +96,12 @@ class HostAdapters:
 
     def named(self, model: str | None) -> NamedAdapter | None:
         """The adapter in `MODEL:NAME`."""
-        base, colon, name = (model or "").rpartition(":")
-        if not self.all or not colon or model in self._names or name == _LATEST:
+        model = model or ""
+        if not self.all or ":" not in model or model in self._names:
             return None
-        if base in self._names and name not in self._by_name:
+        base = max((each for each in self._names if model.startswith(f"{each}:")), key=len, default="")
+        name = model.removeprefix(f"{base}:") if base else model.rpartition(":")[2]
+        if base and name != _LATEST and name not in self._by_name:
             raise AdapterError("model", f"{base} has no adapter {name!r}: choose one of {', '.join(self._by_name)}")
         return self._by_name.get(name)
 

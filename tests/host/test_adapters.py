@@ -63,6 +63,7 @@ def test_a_request_may_give_the_scales_itself(host: ModelHost) -> None:
         (None, [(-1, 1.0)], "no adapter -1"),
         (None, [(0, 1.0), (2, 1.0)], "d is an aLoRA, which acts alone"),
         ("tiny:typo", None, "tiny has no adapter 'typo': choose one of a, "),
+        ("tiny:a:0.3", None, "tiny has no adapter 'a:0.3'"),  # scales are given by `lora`
     ],
 )
 def test_what_cannot_be_is_told(
