@@ -28,8 +28,10 @@ class Rerank(Dialect):
         """The best first."""
         place = "texts" if body.texts is not None else "documents"
         texts = texts_of(body.texts or body.documents or [], place)
-        if not texts:
+        if body.texts is None and body.documents is None:
             raise missing_field(place)
+        if not texts:
+            raise bad_field(place, "give at least one text: the list is empty")
         host = await self._hosts.embedding(body.model, ranks=True)
         shape = await host.embeddings.shape()
         if not shape.ranks:

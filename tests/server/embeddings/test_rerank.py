@@ -97,6 +97,11 @@ def test_who_cannot_says_so(http: httpx.Client) -> None:
         ("/v1/rerank", {"model": "rank", "query": "a"}, "documents: this field is required"),
         (
             "/v1/rerank",
+            {"model": "rank", "query": "a", "documents": []},
+            "documents: give at least one text: the list is empty",
+        ),
+        (
+            "/v1/rerank",
             {"model": "rank", "query": "a", "documents": [{}]},
             "documents[0]: must be a text, or an object",
         ),
