@@ -212,9 +212,20 @@ class ScaledFile:
 
 def scaled_file(text: str) -> ScaledFile:
     """Reads `[NAME=]FILE[:SCALE]`, which has been checked."""
+    match = _scaled_file(text)
+    return ScaledFile(match["path"], float(match["scale"] or 1), match["name"] or "")
+
+
+def with_path(text: str, placed: Callable[[str], str]) -> str:
+    """The same name and scale with another path for the file."""
+    match = _scaled_file(text)
+    return text[: match.start("path")] + placed(match["path"]) + text[match.end("path") :]
+
+
+def _scaled_file(text: str) -> re.Match[str]:
     match = _SCALED_FILE.fullmatch(text)
     assert match is not None, text
-    return ScaledFile(match["path"], float(match["scale"] or 1), match["name"] or "")
+    return match
 
 
 def scaled_file_problem(text: str) -> str | None:

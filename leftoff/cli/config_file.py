@@ -10,7 +10,7 @@ from typing import Any
 from leftoff.config import definitions
 from leftoff.errors import meant, reason_of
 from leftoff.sampling import PARAMETERS
-from leftoff.setting import Definition, SettingError, scaled_file, scaled_file_problem
+from leftoff.setting import Definition, SettingError, scaled_file_problem, with_path
 
 Values = dict[str, Any]  # of settings, by their names
 
@@ -117,8 +117,7 @@ class _Reader:
         if isinstance(value, tuple):
             return tuple(self._placed(setting, each) for each in value)
         if setting.check is scaled_file_problem:
-            given = scaled_file(value).path
-            return value.replace(given, self._path_of(given), 1)
+            return with_path(value, self._path_of)
         if not value or setting.metavar not in ("FILE", "DIR", "MODEL"):
             return value
         return self._path_of(value, is_sure=setting.metavar == "DIR")

@@ -109,7 +109,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 
 
 def test_paths_are_those_from_the_folder_of_the_file(tmp_path: Path) -> None:
-    for name in ("a.gguf", "l.gguf"):
+    for name in ("a.gguf", "l.gguf", "poet"):
         (tmp_path / name).touch()
     config = written(
         tmp_path,
@@ -119,7 +119,7 @@ def test_paths_are_those_from_the_folder_of_the_file(tmp_path: Path) -> None:
         [models.a]
         model = "a.gguf"
         prewarm = ["last"]
-        lora = ["l.gguf", "x=l.gguf:0.5", "far=/else/where.gguf"]
+        lora = ["l.gguf", "x=l.gguf:0.5", "far=/else/where.gguf", "poet=poet"]
         control-vector = ["l.gguf:-1"]
         [models.b]
         model = "org/repo"
@@ -130,7 +130,7 @@ def test_paths_are_those_from_the_folder_of_the_file(tmp_path: Path) -> None:
     assert config.models["a"] == {
         "model": str(tmp_path / "a.gguf"),
         "prewarm": ("last",),
-        "lora": (str(file), f"x={file}:0.5", "far=/else/where.gguf"),
+        "lora": (str(file), f"x={file}:0.5", "far=/else/where.gguf", f"poet={tmp_path / 'poet'}"),
         "control_vector": (f"{file}:-1",),
     }
     assert config.models["b"] == {"model": "org/repo"}
