@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 _ROOT = Path("/")
 
@@ -69,13 +70,25 @@ def mapped_file_bytes(root: Path = _ROOT) -> int | None:
     return None
 
 
-def free_disk_bytes(folder: Path) -> int:
-    """Free space for this user on the file system where a folder is, or would be made; 0 if it cannot be asked."""
+class DiskSpace(NamedTuple):
+    """Bytes of a file system that are free for this user, and all of it."""
+
+    free_bytes: int
+    total_bytes: int
+
+
+def disk_space(folder: Path) -> DiskSpace:
+    """The file system where a folder is, or would be made; without any space if it cannot be asked."""
     for place in (folder, *folder.parents):
         with suppress(OSError):
             disk = os.statvfs(place)
-            return disk.f_bavail * disk.f_frsize
-    return 0
+            return DiskSpace(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
+    return DiskSpace(0, 0)
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """The free bytes of that file system."""
+    return disk_space(folder).free_bytes
 
 
 _M_ARENA_MAX = -8  # of glibc's `mallopt`

@@ -23,7 +23,7 @@ from leftoff.cache.blob_store import Item
 from leftoff.disk.errors import FolderError, NoRoomLeftError, describe
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import seal, unseal
-from leftoff.machine import num_cores
+from leftoff.machine import disk_space, num_cores
 from leftoff.units import show_bytes
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
@@ -134,11 +134,8 @@ class BlobFiles:
 
 def room_bytes(folder: Path) -> int:
     """Bytes that may be written to the disk where a folder is, or would be made; 0 if it cannot be asked."""
-    for place in (folder, *folder.parents):
-        with suppress(OSError):
-            disk = os.statvfs(place)
-            return max(0, disk.f_bavail * disk.f_frsize - reserve_of(disk.f_blocks * disk.f_frsize))
-    return 0
+    disk = disk_space(folder)
+    return max(0, disk.free_bytes - reserve_of(disk.total_bytes))
 
 
 def reserve_of(nbytes: int) -> int:
