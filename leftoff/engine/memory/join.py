@@ -20,10 +20,8 @@ from leftoff.engine.context import Context
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Buffer, Raw, view_of
 from leftoff.engine.memory.base import PagePart
-from leftoff.engine.memory.layout import Layout
+from leftoff.engine.memory.layout import Layout, OpenPart
 from leftoff.engine.memory.staging import Staging
-
-_Page = tuple[Raw, PagePart]  # the bytes of a page, and the part of it that is meant
 
 _SHARES = 4  # of the pages for each thread, so that it shows how much is left to write
 
@@ -84,7 +82,7 @@ def _write_head(head: Raw, right: Raw, rows: Sequence[Future[None]]) -> None:
     np.copyto(head, right)
 
 
-def _shares(pages: Sequence[_Page], num_shares: int) -> Iterator[Sequence[_Page]]:
+def _shares(pages: Sequence[OpenPart], num_shares: int) -> Iterator[Sequence[OpenPart]]:
     """Pages that follow each other, for one call of a thread."""
     size = -(-len(pages) // num_shares)
     for first in range(0, len(pages), size):

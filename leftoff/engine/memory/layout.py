@@ -24,6 +24,7 @@ from leftoff.engine.memory.arena import Raw
 from leftoff.engine.memory.base import PagePart
 
 CellNumbers = npt.NDArray[np.intp]
+OpenPart = tuple[Raw, PagePart]  # the bytes of a page, and the part of it that is meant
 
 HEADER_BYTES = 8  # magic, seq
 _SECTION = struct.Struct("<II")  # num_streams, num_cells
@@ -159,20 +160,15 @@ class Layout:
         run = next((run for run in self.runs if not run.has_entries), self.runs[0])
         return run.first_head(blob, num_cells)
 
-    def copy_entries(self, pages: Sequence[tuple[Raw, PagePart]], blob: Raw, num_cells: int) -> None:
-        """Writes the entries of all cells of a state with its frame: those of parts of pages that follow each other.
-
-        Each comes with the bytes of its page.
-        """
+    def copy_entries(self, pages: Sequence[OpenPart], blob: Raw, num_cells: int) -> None:
+        """Writes the entries of all cells of a state with its frame: those of parts of pages that follow each other."""
         self._copy([run for run in self.runs if run.has_entries], pages, blob, num_cells, 0)
 
-    def copy_rows(self, pages: Sequence[tuple[Raw, PagePart]], blob: Raw, num_cells: int, first: int) -> None:
+    def copy_rows(self, pages: Sequence[OpenPart], blob: Raw, num_cells: int, first: int) -> None:
         """Writes the rows of the cells from `first` on."""
         self._copy([run for run in self.runs if not run.has_entries], pages, blob, num_cells, first)
 
-    def _copy(
-        self, runs: Sequence[_Run], pages: Sequence[tuple[Raw, PagePart]], blob: Raw, num_cells: int, first: int
-    ) -> None:
+    def _copy(self, runs: Sequence[_Run], pages: Sequence[OpenPart], blob: Raw, num_cells: int, first: int) -> None:
         last = first + sum(part.num_tokens for _, part in pages)
         for run in runs:
             target = run.lines(blob, num_cells)[:, first * run.width : last * run.width]

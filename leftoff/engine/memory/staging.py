@@ -121,8 +121,9 @@ class Staging:
 
     def run(self, jobs: Sequence[Job]) -> list[Future[None]]:
         """Runs many short jobs, which must not depend on each other, with all threads."""
-        shares = (jobs[first :: self.num_threads] for first in range(self.num_threads))
-        return self.begin([partial(_run_all, share) for share in shares if share] if self.num_threads else jobs)
+        num_shares = max(1, self.num_threads)
+        shares = (jobs[first::num_shares] for first in range(num_shares))
+        return self.begin(partial(_run_all, share) for share in shares if share)
 
     def was_early(self) -> None:
         """Threads wrote less than that while the tokens of a state were booked."""
