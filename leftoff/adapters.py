@@ -100,7 +100,7 @@ NO_ADAPTERS = AdapterSet()
 
 
 def adapters_of(namespace: str) -> str:
-    """What tells the adapters in a namespace; nothing where there are none."""
+    """The end of a namespace that names its adapter set; empty where there is none."""
     return namespace.removeprefix(without_adapters(namespace))
 
 

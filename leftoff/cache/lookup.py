@@ -105,7 +105,7 @@ def generation_of(tiers: Tiers, sequences: SequenceTable) -> int:
 
 
 def _differ_in_salt(name: str, namespace: str) -> bool:
-    """What was read with other adapters is new: no salt would have made it known."""
+    """Whether the namespaces of one owner differ in their salts alone. Tokens read with other adapters count as new."""
     return owner_of(name) == owner_of(namespace) and adapters_of(name) == adapters_of(namespace)
 
 

@@ -1,4 +1,4 @@
-"""What a host keeps in its cache folder: the disk tier, remembered replies, headers, and the secret of tenants."""
+"""The cache folder of a host: its disk tier, remembered replies, headers, and the secret of tenants."""
 
 import logging
 from functools import partial
