@@ -9,7 +9,7 @@ import socket
 import sys
 import webbrowser
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -97,9 +97,11 @@ def _run(args: argparse.Namespace, lineup: Lineup) -> int:
     with (
         ended_by_signals(code=0),
         traced(settings.otel) as watchers,
+        ExitStack() as at_the_end,
         opened(console, lineup, _leave, partial(sampling_of, args)) as hosts,
     ):
         hosts.log.watchers += watchers
+        at_the_end.callback(hosts.log.log_spared)  # once the replies are counted that closing the hosts cuts off
         host = hosts.first
         hint_at_engine(console, host.model.library)
         for name, read in prewarm_at_start(host):

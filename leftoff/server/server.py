@@ -126,7 +126,6 @@ class Server(GuardedServer):
         for host in self._hosts:
             host.drain()
         await super().shutdown(sockets)
-        self._hosts.log.log_spared()
 
 
 def address_towards(url: str) -> str:

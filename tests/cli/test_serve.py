@@ -122,6 +122,27 @@ def test_a_signal_stops_it_cleanly(number: signal.Signals, code: int) -> None:
         assert running.log == ""
 
 
+def test_at_its_end_it_tells_what_was_spared_also_by_a_reply_that_was_cut() -> None:
+    body = {"prompt": "where does the road end and who has built it", "temperature": 0}
+    headers = [{"authorization": f"Bearer {key}"} for key in ("one", "two")]
+    with serving("--api-key", "one", "--api-key", "two", "--log-format", "json") as running:
+        url = f"{running.url}/v1/completions"
+        for each in (*headers, headers[0]):
+            httpx.post(url, json=body | {"max_tokens": 2}, headers=each, timeout=PATIENCE_S).raise_for_status()
+        endless = body | {"stream": True, "ignore_eos": True, "max_tokens": -1}
+        with httpx.stream("POST", url, json=endless, headers=headers[1], timeout=PATIENCE_S) as reply:
+            next(reply.iter_lines())
+            assert running.stop() == 0
+        *requests, last = map(json.loads, running.log.splitlines())
+    requests = [each["request"] for each in requests]
+    assert [each["finish"] for each in requests] == ["length"] * 3 + ["cancelled"]
+    assert last["message"].startswith(f"spared since the start: {last['spared']['reused']:,} tokens, ")
+    assert last["message"].endswith(" tokens in 4 requests")
+    for name in ("reused", "saved_ms"):
+        assert last["spared"][name] == pytest.approx(sum(each[name] for each in requests), abs=0.01)
+    assert last["spared"]["reused"] > 0
+
+
 def test_a_key_is_not_shown_and_is_asked_for() -> None:
     with serving("--api-key", "top-secret") as running:
         assert "top-secret" not in "\n".join(running.screen)
