@@ -16,6 +16,7 @@ from leftoff.setting import (
     host_problem,
     layers_problem,
     numbers_problem,
+    origin_problem,
     override_problem,
     regex_problem,
     scaled_file_problem,
@@ -117,6 +118,7 @@ class Settings:
         "allow web pages of this origin, such as https://chat.example; * allows all",
         metavar="ORIGIN",
         separator=",",
+        check=origin_problem,
     )
     allowed_host: tuple[str, ...] = shared(
         (),

@@ -20,6 +20,7 @@ SWITCH = dict.fromkeys(_ON, True) | dict.fromkeys(_OFF, False)
 ANY = "*"  # in lists of hosts and of origins
 MAX_SCALE = 1000  # of an adapter, either way
 _SCALED_FILE = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?P<path>.+?)(?::(?P<scale>[+-]?\d*\.?\d+))?")
+_ORIGIN = re.compile(r"null|[a-z][a-z\d+.-]*://[^/\s]+/?", re.IGNORECASE)  # browsers have others than http as well
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+(?:%[\w.%-]+)?)\]|([\w.-]+))(?::\d{0,5})?", re.ASCII | re.IGNORECASE)
 
 
@@ -127,7 +128,8 @@ class Definition:
         if self.choices and value not in (self.default, *self.choices):
             return f"{value!r} is unknown: must be one of {', '.join(self.choices)}"
         if self.limits and value != self.default and not self.limits[0] <= value <= self.limits[1]:
-            return f"{value} must be between {self.limits[0]} and {self.limits[1]}"
+            words = "".join(f", or {word}" for word in self.words)
+            return f"{value} must be between {self.limits[0]} and {self.limits[1]}{words}"
         texts = value if self.is_list else filter(None, [value])
         return next(filter(None, map(self.check, texts)), None) if self.check else None
 
@@ -168,6 +170,13 @@ def host_problem(text: str) -> str | None:
     if text == ANY or host_name(text):
         return None
     return f"{text!r} is not a host: give a name or an address, such as chat.example or [fd00::1], or * for all"
+
+
+def origin_problem(text: str) -> str | None:
+    """Says what is wrong with the origin of web pages; None if nothing is."""
+    if text == ANY or _ORIGIN.fullmatch(text):
+        return None
+    return f"{text!r} is not an origin: give one such as https://chat.example, or * for all"
 
 
 def regex_problem(pattern: str) -> str | None:

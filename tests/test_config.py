@@ -43,7 +43,9 @@ def test_the_engine_knows_every_type_that_may_be_asked_for() -> None:
     [
         ({"port": 70000}, "--port: 70000 must be between 0 and 65535"),
         ({"slots": 0}, "--slots: 0 must be between 1 and 255"),
-        ({"ram": -1}, "--ram: -1 must be between 0 and"),
+        ({"ram": -5}, "--ram: -5 must be between 0 and [0-9]+, or auto, or -1$"),
+        ({"cors": ("chat.example",)}, "--cors: 'chat.example' is not an origin: give one such as https://chat.example"),
+        ({"cors": ("https://chat.example/page",)}, "--cors: .* is not an origin"),
         ({"overflow": "drop"}, "--overflow: 'drop' is unknown: must be one of error, cut"),
         (
             {"allowed_host": ("http://chat.example",)},
