@@ -37,6 +37,8 @@ def known_files_of(request: Request) -> dict[str, KnownFile]:
 
 async def read_body(request: Request, kind: type[Body]) -> Body:
     """The body of a request, decoded; its size is in the request's state. Large ones are checked on another thread."""
+    if (encoding := request.headers.get("content-encoding", "identity").lower()) != "identity":
+        raise ApiError(415, f"the body is encoded as {encoding!r}: send it as it is", code="unsupported_encoding")
     try:
         data = await request.body()
     except ClientDisconnect as error:

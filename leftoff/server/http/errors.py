@@ -5,6 +5,7 @@ The default body is OpenAI's. A dialect with another one declares it with its ro
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from http import HTTPStatus
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -197,7 +198,8 @@ def _no_route(request: Request, error: HTTPException) -> ApiError:
     if lacking:
         return ApiError(404, f"{request.method} {path}: {lacking}", code="not_supported")
     message = f"there is no {request.method} {path}: see GET /openapi.json for what there is"
-    return ApiError(error.status_code, message, code="not_found", headers=dict(error.headers or {}))
+    code = "method_not_allowed" if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else "not_found"
+    return ApiError(error.status_code, message, code=code, headers=dict(error.headers or {}))
 
 
 def _unavailable(message: str, code: str) -> ApiError:

@@ -41,7 +41,7 @@ class RefusalLog:
         reason = refusal.message[:_LOGGED_CHARACTERS]
         verb = "cancelled" if is_gone else f"refused with {refusal.status}"
         line = f"{scope['method']} {scope['path'][:_LOGGED_CHARACTERS]} {verb}: {reason}"
-        if tenant is not None and refusal.code not in ("not_found", "not_supported"):
+        if tenant is not None and refusal.code not in ("not_found", "method_not_allowed", "not_supported"):
             finish = Finish.CANCELLED.value if is_gone else REFUSED
             self._log.add_refused(line, refusal.status, reason, tenant.namespace(None), finish)
         more = f" (and {num_left_out:,} more refused since the last such line)" if num_left_out else ""

@@ -1,5 +1,7 @@
 """What a server without a feature answers to clients that ask for it: what is lacking, in words."""
 
+import gzip
+
 import httpx
 import pytest
 
@@ -20,6 +22,19 @@ def test_a_feature_that_is_lacking_is_named(http: httpx.Client, path: str, words
 
 def test_any_other_path_is_not_there(http: httpx.Client) -> None:
     assert "there is no POST /v1/lamps" in http.post("/v1/lamps", json={}).json()["error"]["message"]
+
+
+def test_another_method_is_told_apart_from_another_path(http: httpx.Client) -> None:
+    refused = http.post("/v1/models", json={})
+    assert refused.status_code == 405
+    assert refused.headers["allow"]
+    assert refused.json()["error"]["code"] == "method_not_allowed"
+
+
+def test_a_body_that_is_compressed_is_named_as_that(http: httpx.Client) -> None:
+    refused = http.post("/v1/completions", content=gzip.compress(b"{}"), headers={"content-encoding": "gzip"})
+    assert refused.status_code == 415
+    assert refused.json()["error"]["message"] == "the body is encoded as 'gzip': send it as it is"
 
 
 @pytest.mark.parametrize(("field", "value"), [("functions", [{"name": "light"}]), ("function_call", "auto")])
