@@ -59,7 +59,7 @@ def _identity_of(path: Path) -> Identity:
     try:
         return identity_of(path)
     except OSError as error:
-        raise ModelError(f"there is no adapter to read at {path} ({error.strerror})") from error
+        raise ModelError(f"there is no adapter or control vector to read at {path} ({error.strerror})") from error
 
 
 def model_shapes(model: Path) -> Shapes:

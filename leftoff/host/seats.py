@@ -31,7 +31,7 @@ class Seats:
         self.room = room or {}
         self.all: list[Seat] = []
         self.lock = threading.Lock()
-        self._most = most
+        self.most = most
 
     def add(
         self, needs: Mapping[str, int] | None = None, *, sleep_after_s: float = math.inf, pinned: bool = False
@@ -66,7 +66,7 @@ class Seats:
         if not loaded:  # whether there is room for it at all, loading tells
             return True
         needs = sum((Counter(other.needs) for other in (*loaded, seat)), Counter[str]())
-        return len(loaded) < self._most and all(needs[device] <= nbytes for device, nbytes in self.room.items())
+        return len(loaded) < self.most and all(needs[device] <= nbytes for device, nbytes in self.room.items())
 
 
 class Seat(Gate):
@@ -177,7 +177,8 @@ class Seat(Gate):
         pinned = [other for other in loaded if other.pinned]
         if not self._seats.fits(self, pinned):
             names = ", ".join(other.name for other in pinned)
-            raise NoSeatError(f"no room for {self.name} beside {names}, pinned: unload it, or pin fewer models")
+            way_out = "raise --models-max" if len(pinned) >= self._seats.most else "unload it"
+            raise NoSeatError(f"no room for {self.name} beside {names}, pinned: {way_out}, or pin fewer models")
         now = self._clock()
         if self.asked_at is None:
             self.asked_at, self.waited_for = now, {}

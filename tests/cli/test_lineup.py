@@ -230,7 +230,7 @@ def test_a_model_that_fits_nowhere_beside_a_pinned_one_says_so(tmp_path: Path) -
         body = {"model": "b", "prompt": "hi", "max_tokens": 1}
         refused = http.post("/v1/completions", json=body)
         assert refused.status_code == 503
-        assert "no room for b beside a, pinned: " in refused.json()["error"]["message"]
+        assert "no room for b beside a, pinned: raise --models-max, or pin fewer" in refused.json()["error"]["message"]
         assert who_answers(http, "a") == "a"
 
 

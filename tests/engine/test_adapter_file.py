@@ -86,7 +86,7 @@ def test_shapes_of_another_model_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_told() -> None:
-    with pytest.raises(ModelError, match="no adapter to read at /nowhere"):
+    with pytest.raises(ModelError, match="no adapter or control vector to read at /nowhere"):
         read_lora(Path("/nowhere.gguf"), model_path(MODEL), SIZE)
 
 

@@ -67,7 +67,9 @@ class EmbeddingRoutes(Dialect):
     async def ollama(self, request: Request, body: wire.OllamaRequest) -> Response:
         asked = await self._asked(request, body, "input", body.input, cuts=body.truncate)
         vectors = _lists(await asked.unit_vectors(body.dimensions))
-        return json_response({"model": body.model, "embeddings": vectors, "prompt_eval_count": asked.num_tokens})
+        return json_response(
+            {"model": body.model or asked.host.name, "embeddings": vectors, "prompt_eval_count": asked.num_tokens}
+        )
 
     @while_connected
     async def old_ollama(self, request: Request, body: wire.OldOllamaRequest) -> Response:
