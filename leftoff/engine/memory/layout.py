@@ -117,10 +117,6 @@ class Layout:
     def bytes_per_token(self) -> int:
         return sum(section.bytes_per_token for section in self.sections)
 
-    @property
-    def cell_bytes(self) -> int:
-        return self.sections[0].cell_bytes
-
     @cached_property
     def _fixed_bytes(self) -> int:
         return len(self.header) + sum(section.fixed_bytes for section in self.sections)

@@ -33,7 +33,7 @@ def cells_of(blob: bytes, extra_bytes: int) -> list[Cell]:
 def attention_cells(engine: LlamaEngine) -> list[Cell]:
     memory = engine.memory
     assert isinstance(memory, PagedMemory)
-    return cells_of(_state_of_all(engine), memory._layout.cell_bytes - 12)
+    return cells_of(_state_of_all(engine), memory._layout.sections[0].cell_bytes - 12)
 
 
 def _state_of_all(engine: LlamaEngine) -> bytes:
@@ -49,7 +49,7 @@ def window_positions(engine: LlamaEngine, seq: int) -> list[int]:
     memory = engine.memory
     assert isinstance(memory, PagedMemory)
     state = engine.context.get_state(seq, PARTIAL_ONLY).view.tobytes()
-    return [cell.position for cell in cells_of(state, memory._layout.cell_bytes - 12)]
+    return [cell.position for cell in cells_of(state, memory._layout.sections[0].cell_bytes - 12)]
 
 
 def mirrored_cells(engine: LlamaEngine) -> list[Cell]:

@@ -124,9 +124,10 @@ def test_bytes_that_are_laid_out_otherwise_are_not_understood(engine: LlamaEngin
     blob = attention_section(engine, 0)
     layout = learn_layout(blob, 16, blob.nbytes)
     assert layout is not None
-    shape = HEADER_BYTES + 8 + 16 * layout.cell_bytes
-    row_bytes = shape + len(layout.sections[0].shape) + 4
-    for place in (8, 12, 16, 20, 16 + layout.cell_bytes, shape, row_bytes):  # streams, cells, cells' entries, v_trans
+    (section,) = layout.sections
+    shape = HEADER_BYTES + 8 + 16 * section.cell_bytes
+    row_bytes = shape + len(section.shape) + 4
+    for place in (8, 12, 16, 20, 16 + section.cell_bytes, shape, row_bytes):  # streams, cells, cells' entries, v_trans
         other = blob.copy()
         other[place] += 1
         assert learn_layout(other, 16, other.nbytes) is None, place
