@@ -145,9 +145,7 @@ class CompressedLayout:
         rest[start:end] = partial[stream : stream + end - start]
         rest[end:] = partial[_HEADER_BYTES + self._window_bytes(num_cells) :]
         self.kept.forget_sequence(rest, num_cells)
-        positions = self.kept.positions(rest, num_cells)
-        if not np.all(positions[:-1] < positions[1:]):
-            self.kept.sort(rest, num_cells)
+        self.kept.sort(rest, num_cells)
 
     def partial_bytes(self, rest: Raw) -> int:
         return rest.nbytes + len(self._other_streams)

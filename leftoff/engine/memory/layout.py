@@ -207,7 +207,10 @@ class Layout:
             run.rows(page, cells.size)[:] = run.rows(blob, num_cells)[:, cells]
 
     def sort(self, blob: Raw, num_cells: int) -> None:
-        """Sorts the cells by position: llama.cpp writes them in the order of its memory."""
+        """Sorts the cells by position, unless they are: llama.cpp writes them in the order of its memory."""
+        positions = self.positions(blob, num_cells)
+        if np.all(positions[:-1] < positions[1:]):
+            return
         for run in self.runs:
             rows = run.rows(blob, num_cells)
             if run.has_entries:  # of the next section

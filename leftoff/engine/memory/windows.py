@@ -169,10 +169,7 @@ class Windows:
     def _ordered_state(self, seq: int, length: int) -> Raw:
         read = self._read(seq, max(0, length - self._length), length)
         state = self._context.staging.keep(read, read.nbytes).view
-        num_cells = self._layout.count(state)
-        positions = self._layout.positions(state, num_cells)
-        if not np.all(positions[:-1] < positions[1:]):
-            self._layout.sort(state, num_cells)
+        self._layout.sort(state, self._layout.count(state))
         return state
 
     def _last_cell(self, state: Raw) -> Raw:
