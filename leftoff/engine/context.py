@@ -5,7 +5,6 @@ It knows sequences only as numbers; what each holds, and what may be done with i
 
 import ctypes as C
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,7 +251,7 @@ class Context:
             self.set_state(seq, state, flags)
             return
         staged = self.staging.take(state.nbytes)
-        wait(self.staging.copy(staged.view, state))
+        self.staging.copy(staged.view, state)
         self.set_state(seq, staged.view, flags)
 
     def set_state(self, seq: int, state: Raw, flags: int = 0) -> None:

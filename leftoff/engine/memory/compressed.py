@@ -147,8 +147,7 @@ class CompressedMemory(LlamaMemory):
             page = part.page
             found = self._layout.page_rows(view_of(page.data), page.start, page.end)
             copies.append(partial(copy_rows, rows, found, part.start, part.end))
-        for future in staging.run(copies):
-            future.result()
+        staging.run(copies)
         return state
 
     def _load(self, seq: int, length: int, state: Raw) -> None:

@@ -119,20 +119,21 @@ class Staging:
             return []
         return [self._threads.submit(job) for job in jobs]
 
-    def run(self, jobs: Sequence[Job]) -> list[Future[None]]:
-        """Runs many short jobs, which must not depend on each other, with all threads."""
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Runs many short jobs, which must not depend on each other, with all threads. Returns when all are done."""
         num_shares = max(1, self.num_threads)
         shares = (jobs[first::num_shares] for first in range(num_shares))
-        return self.begin(partial(_run_all, share) for share in shares if share)
+        for future in self.begin(partial(_run_all, share) for share in shares if share):
+            future.result()
 
     def was_early(self) -> None:
         """Threads wrote less than that while the tokens of a state were booked."""
         self.bytes_per_booking /= 2
 
-    def copy(self, target: Raw, source: Raw) -> list[Future[None]]:
-        """Copies with all threads. The source must stay as it is until the futures are done."""
+    def copy(self, target: Raw, source: Raw) -> None:
+        """Copies with all threads."""
         starts = range(0, target.nbytes, _COPY_BYTES)
-        return self.run([partial(_copy, target, source, start) for start in starts])
+        self.run([partial(_copy, target, source, start) for start in starts])
 
     def _filled(self, nbytes: int, fill: Fill) -> Buffer:
         buffer = self._arena.take(nbytes)
