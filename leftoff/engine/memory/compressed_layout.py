@@ -14,13 +14,13 @@ one stream, so that its bytes depend neither on the sequence nor on the number o
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from leftoff.engine.memory.arena import Raw
-from leftoff.engine.memory.layout import SHAPE_SIZES, Layout, Section, parse_section, put
+from leftoff.engine.memory.layout import SHAPE_SIZES, Layout, parse_section, put
 
 _HEADER_BYTES = 20  # magic, seq | magic, version, mode: whole or partial
 _COUNT = struct.Struct("<I")
@@ -121,13 +121,10 @@ class CompressedLayout:
         found = []
         for cache in self.caches:
             num_rows = length // cache.ratio
-            put(state, offset, _CACHE.pack(_CACHE_VERSION, num_rows, 1, len(cache.tensors)))
-            rows = self._cache_rows(state, offset, cache, num_rows)
-            at = offset + _CACHE.size
+            found += self._cache_rows(state, offset, cache, num_rows)
+            offset = put(state, offset, _CACHE.pack(_CACHE_VERSION, num_rows, 1, len(cache.tensors)))
             for tensor, width in zip(cache.tensors, cache.row_bytes, strict=True):
-                at = put(state, at, _TENSOR.pack(tensor, num_rows, width)) + num_rows * width
-            found += rows
-            offset = at
+                offset = put(state, offset, _TENSOR.pack(tensor, num_rows, width)) + num_rows * width
         state[offset:] = pending
         return found
 
@@ -162,10 +159,6 @@ class CompressedLayout:
 
     # --- streams: their number, then of each the number of its cells and, if there are any, the cells
 
-    @property
-    def _section(self) -> Section:
-        return self.kept.sections[0]
-
     @cached_property
     def _other_streams(self) -> bytes:
         return bytes(_COUNT.size * (self.num_streams - 1))
@@ -191,7 +184,7 @@ class CompressedLayout:
         return _COUNT.size * (1 + self.num_streams) + num_cells * _CELL_BYTES + shape_bytes
 
     def _window_bytes(self, num_cells: int) -> int:
-        return self._section.nbytes(num_cells) + len(self._other_streams)
+        return self.kept.sections[0].nbytes(num_cells) + len(self._other_streams)
 
     def _cache_rows(self, state: Raw, offset: int, cache: RowCache, num_rows: int) -> list[Rows]:
         found = []
@@ -235,10 +228,11 @@ def _learn(whole: bytes, partial: bytes, length: int, shape_bytes: int) -> Compr
     cells = parse_section(whole, _HEADER_BYTES, length, _CELL_BYTES, shape_bytes, 1, num_streams)
     if cells is None or cells[0].tensors:
         return None
-    window = parse_section(whole, cells[1] + streams_bytes, length, _CELL_BYTES, shape_bytes, 1, num_streams)
+    window_start = cells[1] + streams_bytes
+    window = parse_section(whole, window_start, length, _CELL_BYTES, shape_bytes, 1, num_streams)
     if window is None:
         return None
-    offset = window[1] + streams_bytes
+    offset = window_end = window[1] + streams_bytes
     caches = []
     for ratio in _RATIOS:
         cache = _learn_cache(whole, offset, ratio, length // ratio)
@@ -246,10 +240,9 @@ def _learn(whole: bytes, partial: bytes, length: int, shape_bytes: int) -> Compr
             return None
         caches.append(cache)
         offset += cache.nbytes(length // ratio)
-    if whole[offset:] != partial[_HEADER_BYTES + window[1] + streams_bytes - (cells[1] + streams_bytes) :]:
+    if whole[offset:] != partial[_HEADER_BYTES + window_end - window_start :]:
         return None
-    section = Section(1, _CELL_BYTES, window[0].shape, window[0].tensors, window[0].row_bytes)
-    kept = Layout(partial[:_HEADER_BYTES], (section,))
+    kept = Layout(partial[:_HEADER_BYTES], (replace(window[0], num_streams=1),))
     return CompressedLayout(whole[:_HEADER_BYTES], num_streams, cells[0].shape, kept, tuple(caches))
 
 
