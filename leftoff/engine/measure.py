@@ -15,6 +15,7 @@ import numpy as np
 
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
+from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.engine.model import Progress
 from leftoff.types import Tokens
 
@@ -116,8 +117,7 @@ def measure_batches(engine: LlamaEngine) -> dict[int, float]:
     """The seconds that batches of one sequence take by their number of tokens, as long as that is quick to measure."""
     seconds: dict[int, float] = {}
     deadline = time.perf_counter() + _BATCHES_S
-    with _empty_sequence(engine):
-        _read_anew(engine, some_tokens(engine, _FIRST_PROMPT))
+    with _filled_sequence(engine, _FIRST_PROMPT):
         for num_tokens in _BATCHES:
             is_late = len(seconds) > 1 and time.perf_counter() > deadline
             if is_late or num_tokens > engine.memory.free_cells // 4:
@@ -143,8 +143,7 @@ def measure_change(engine: LlamaEngine, seconds: Mapping[int, float]) -> float:
         for work in (batch, *(step for _ in range(_STEPS_AFTER))):
             engine.decode([work])
 
-    with _empty_sequence(engine):
-        _read_anew(engine, some_tokens(engine, _FIRST_PROMPT))
+    with _filled_sequence(engine, _FIRST_PROMPT):
         took = best_seconds(decode)
     engine.memory.clear()
     engine.context.clear()
@@ -163,9 +162,7 @@ def measure_head(engine: LlamaEngine) -> HeadTimes:
     """Measures the engine's head, after a short prompt."""
     assert engine.head is not None
     head, token, num_tokens = engine.head, some_tokens(engine, 1), 4
-    with _empty_sequence(engine):
-        _read_anew(engine, some_tokens(engine, _FIRST_PROMPT))
-        start = engine.memory.length(_SEQUENCE)
+    with _filled_sequence(engine, _FIRST_PROMPT) as start:
         guess_s = best_seconds(lambda: head.draft(_SEQUENCE, token, start, num_tokens))
 
         def step(*changes: bool) -> None:
@@ -187,8 +184,7 @@ def saturating_prefill(seconds: Mapping[int, float]) -> Prefill:
 def _step_ms(engine: LlamaEngine) -> float:
     """A GPU decodes its first few tokens slowly: the best counts."""
     token = some_tokens(engine, 1)
-    with _empty_sequence(engine):
-        _read_anew(engine, token)
+    with _filled_sequence(engine, 1):
         return 1000 * best_seconds(lambda: engine.decode([Work(_SEQUENCE, token)]), 3 * _AT_LOAD_S, most_runs=12)
 
 
@@ -248,43 +244,30 @@ def measure(engine: LlamaEngine, limit_s: float = _REPORT_S, progress: Progress 
 
 def measure_pages(engine: LlamaEngine, num_tokens: int, limit_s: float) -> Bandwidth | None:
     """Bandwidth of one page of `num_tokens`, or as many as fit."""
-    memory = engine.memory
-    if not memory.kind.has_pages:
+    if not engine.memory.kind.has_pages:
         return None
     with _filled_sequence(engine, num_tokens) as length:
-        page = memory.save_page(_SEQUENCE, 0, length)
-        save_s = median_seconds(lambda: memory.save_page(_SEQUENCE, 0, length), limit_s / 2)
-        load = _Load(engine, length)
-        load_s = median_seconds(load, limit_s / 2)
-    return Bandwidth(page.nbytes, page.nbytes / save_s, load.nbytes / load_s)
+        return _bandwidth(engine, length, lambda: engine.memory.save_page(_SEQUENCE, 0, length), limit_s)
 
 
 def measure_snapshots(engine: LlamaEngine, num_tokens: int, limit_s: float) -> Bandwidth | None:
     """Bandwidth of one snapshot after `num_tokens`, or as many as fit."""
-    memory = engine.memory
-    if not memory.kind.has_snapshots:
+    if not engine.memory.kind.has_snapshots:
         return None
     with _filled_sequence(engine, num_tokens) as length:
-        nbytes = memory.save_snapshot(_SEQUENCE).nbytes
-        save_s = median_seconds(lambda: memory.save_snapshot(_SEQUENCE), limit_s / 2)
-        load = _Load(engine, length)
-        load_s = median_seconds(load, limit_s / 2)
-    return Bandwidth(nbytes, nbytes / save_s, load.nbytes / load_s)
+        return _bandwidth(engine, length, lambda: engine.memory.save_snapshot(_SEQUENCE), limit_s)
 
 
-class _Load:
-    """Loads a sequence whole: all pages in one, and the snapshot, as there are."""
-
-    def __init__(self, engine: LlamaEngine, length: int) -> None:
-        self._memory, self._length = engine.memory, length
-        kind = self._memory.kind
-        self._page = self._memory.save_page(_SEQUENCE, 0, length) if kind.has_pages else None
-        self._snapshot = self._memory.save_snapshot(_SEQUENCE) if kind.has_snapshots else None
-        self.nbytes = sum(item.nbytes for item in (self._page, self._snapshot) if item is not None)
-
-    def __call__(self) -> None:
-        pages = [self._page.whole()] if self._page is not None else []
-        self._memory.restore(_SEQUENCE, self._length, pages=pages, snapshot=self._snapshot)
+def _bandwidth(engine: LlamaEngine, length: int, save: Callable[[], Page | Snapshot], limit_s: float) -> Bandwidth:
+    """Of what `save` saves; loaded is the whole sequence: all pages in one, and the snapshot, as there are."""
+    memory, kind = engine.memory, engine.memory.kind
+    saved_bytes = save().nbytes
+    save_s = median_seconds(save, limit_s / 2)
+    pages = [memory.save_page(_SEQUENCE, 0, length).whole()] if kind.has_pages else []
+    snapshot = memory.save_snapshot(_SEQUENCE) if kind.has_snapshots else None
+    load_s = median_seconds(lambda: memory.restore(_SEQUENCE, length, pages=pages, snapshot=snapshot), limit_s / 2)
+    loaded_bytes = sum(part.page.nbytes for part in pages) + (snapshot.nbytes if snapshot is not None else 0)
+    return Bandwidth(saved_bytes, saved_bytes / save_s, loaded_bytes / load_s)
 
 
 def measure_memcpy(nbytes: int, limit_s: float) -> float:
