@@ -33,7 +33,7 @@ def check_schema(schema: Schema) -> None:
     level: list[object] = [schema]
     num_pairs = 0
     for _ in range(MAX_DEPTH):
-        for value in level:
+        for value in map(_object, level):
             _check_divisor(value)
             num_pairs += _num_optional(value) ** 2
         if num_pairs > MAX_PAIRS:
@@ -52,7 +52,7 @@ def close_objects(schema: Schema) -> Schema:
     JSON schemas mean the opposite, but hardly any author does, and models make names up. Documents of the closed
     schema follow the open one too. Schemas with `allOf` stay open: one part may list what another leaves out.
     """
-    has_all_of = any(isinstance(value, Mapping) and "allOf" in value for value in _values(schema))
+    has_all_of = any("allOf" in each for each in _objects(schema))
     return schema if has_all_of else _closed(schema)
 
 
@@ -71,8 +71,8 @@ def schema_extent(schema: Schema) -> Extent:
         deepest = max(deepest, level)
         if level > MAX_LEVELS:
             raise GrammarError(f"references lead to references more than {MAX_LEVELS} levels deep: use fewer")
-        num_fixed += _fixed_texts(value)
-        reference = _reference(value)
+        num_fixed += _fixed_texts(_object(value))
+        reference = _reference(_object(value))
         target = []
         if reference is not None and reference not in seen and reference.startswith("#/"):
             seen.add(reference)
@@ -87,38 +87,43 @@ def _inner(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
 
 
-def _values(schema: Schema) -> list[object]:
-    """All values of the JSON text."""
+def _objects(schema: Schema) -> list[Schema]:
+    """All objects of the JSON text, the schema itself among them."""
     values: list[object] = [schema]
     for value in values:  # which grows while it is gone through
         values += _inner(value)
-    return values
+    return [value for value in values if isinstance(value, Mapping)]
+
+
+def _object(value: object) -> Schema:
+    """The value if it is an object; else an empty one, in which nothing is found."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _check_patterns(schema: Schema) -> None:
-    mappings = [value for value in _values(schema) if isinstance(value, Mapping)]
-    num_patterns = len({pattern for value in mappings for pattern in _patterns(value)})
-    if num_patterns > MAX_JOINED_PATTERNS and any(map(_joins, mappings)):
+    objects = _objects(schema)
+    num_patterns = len({pattern for each in objects for pattern in _patterns(each)})
+    if num_patterns > MAX_JOINED_PATTERNS and any(map(_joins, objects)):
         raise GrammarError(
             f"there are {num_patterns} patterns, and 'allOf', or what stands beside '$ref', 'anyOf' or 'oneOf', may ask"
             f" for several of them in one text: use at most {MAX_JOINED_PATTERNS}, or do not join schemas"
         )
 
 
-def _patterns(schema: Mapping[str, Any]) -> list[str]:
-    pattern, by_pattern = schema.get("pattern"), schema.get("patternProperties")
-    return [*([pattern] if isinstance(pattern, str) else []), *(by_pattern if isinstance(by_pattern, Mapping) else ())]
+def _patterns(schema: Schema) -> list[str]:
+    pattern = schema.get("pattern")
+    return [*([pattern] if isinstance(pattern, str) else []), *_object(schema.get("patternProperties"))]
 
 
-def _joins(schema: Mapping[str, Any]) -> bool:
+def _joins(schema: Schema) -> bool:
     """Whether a value may have to follow several schemas at once."""
     joining = schema.keys() & _JOINING
     return "allOf" in schema or len(joining) > 1 or bool(joining and schema.keys() & _JOINED)
 
 
-def _check_divisor(schema: object) -> None:
+def _check_divisor(schema: Schema) -> None:
     """The lexer has a state for each remainder: a divisor of a million would take it seconds."""
-    divisor = schema.get("multipleOf") if isinstance(schema, Mapping) else None
+    divisor = schema.get("multipleOf")
     if isinstance(divisor, int | float) and _without_point(divisor) > MAX_DIVISOR:
         raise GrammarError(f"the keyword 'multipleOf' must be at most {MAX_DIVISOR}, not counting its decimal point")
 
@@ -129,13 +134,10 @@ def _without_point(number: float) -> int:
     return int("".join(map(str, Decimal(repr(number)).as_tuple().digits)))
 
 
-def _num_optional(schema: object) -> int:
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if not isinstance(schema, Mapping) or not isinstance(properties, Mapping):
-        return 0
+def _num_optional(schema: Schema) -> int:
     required = schema.get("required")
     names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
-    return len(properties.keys() - names)
+    return len(_object(schema.get("properties")).keys() - names)
 
 
 def _closed(schema: Any) -> Any:  # noqa: ANN401
@@ -161,37 +163,33 @@ def _closed_inside(key: str, value: Any) -> Any:  # noqa: ANN401
 
 def _check_references(schema: Schema) -> None:
     """References that are no paths are not followed here, so there may only be few."""
-    references = filter(None, map(_reference, _values(schema)))
+    references = filter(None, map(_reference, _objects(schema)))
     others = {reference for reference in references if not re.match("#(/|$)", reference)}
     if len(others) > _MAX_OTHER_REFERENCES:
         raise GrammarError(f"more than {_MAX_OTHER_REFERENCES} references are no paths: write them as '#/$defs/name'")
 
 
-def _reference(value: object) -> str | None:
-    reference = value.get("$ref") if isinstance(value, Mapping) else None
+def _reference(schema: Schema) -> str | None:
+    reference = schema.get("$ref")
     return unquote(reference) if isinstance(reference, str) else None
 
 
 def _lookup(schema: Schema, reference: str) -> object:
     found: object = schema
     for key in reference.removeprefix("#/").split("/"):
-        found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+        found = _object(found).get(key.replace("~1", "/").replace("~0", "~"))
     return found
 
 
-def _fixed_texts(value: object) -> int:
-    if not isinstance(value, Mapping):
-        return 0
-    least, items, properties = value.get("minItems"), value.get("items"), value.get("properties")
-    times = least if isinstance(least, int) and _fixed_value(items) else 0
-    named = properties.items() if isinstance(properties, Mapping) else ()
-    names = sum(len(name) for name, inner in named if _fixed_value(inner))
-    return _fixed_value(value) + times * _fixed_value(items) + names
+def _fixed_texts(schema: Schema) -> int:
+    least, in_items = schema.get("minItems"), _fixed_value(_object(schema.get("items")))
+    times = least if isinstance(least, int) else 0
+    properties = _object(schema.get("properties"))
+    names = sum(len(name) for name, inner in properties.items() if _fixed_value(_object(inner)))
+    return _fixed_value(schema) + times * in_items + names
 
 
-def _fixed_value(schema: object) -> int:
+def _fixed_value(schema: Schema) -> int:
     """The longest text of a constant or a choice."""
-    if not isinstance(schema, Mapping):
-        return 0
     choices = schema["enum"] if isinstance(schema.get("enum"), list) else [schema.get("const")]
     return max((len(choice) for choice in choices if isinstance(choice, str)), default=0)
