@@ -49,6 +49,13 @@ class Room:
         """Half of what the weights leave is enough: the other half is for the prompt cache, and for others."""
         return needs.context.get(HOST, 0) <= (self.ram - needs.weights.get(HOST, 0)) // 2
 
+    def beside(self, nbytes: int) -> "Room":
+        """What a projector of so many bytes leaves: it goes to the first GPU, or to RAM if there is none."""
+        if not self.gpus:
+            return dataclasses.replace(self, ram=self.ram - nbytes)
+        first = next(iter(self.gpus))
+        return dataclasses.replace(self, margins={**self.margins, first: self.margins[first] + nbytes})
+
 
 Ask = Callable[[LoadChoice], Needs | None]
 

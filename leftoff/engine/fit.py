@@ -80,7 +80,7 @@ def fit_model(
     except ModelError:
         return Fit(model, wishes.num_cells)
     with closing(examiner):
-        room = examiner.room(wishes.margins, known_room or {}, beside_bytes)
+        room = examiner.room(wishes.margins, known_room or {}).beside(beside_bytes)
         limits = _limits(examiner.whole, model, wishes)
         choice = choose(limits, room, examiner.ask)
         needs = examiner.ask(choice)
@@ -130,16 +130,13 @@ class _Examiner:
         if self._beside is not None:
             self._beside.close()
 
-    def room(self, margins: Sequence[int], known: Mapping[str, int], beside_bytes: int = 0) -> Room:
+    def room(self, margins: Sequence[int], known: Mapping[str, int]) -> Room:
         """The free memory, with the trial in it: a GPU needs some for whatever it computes."""
         library = load_library()
         names = {device.name: device for device in self._model.used_devices(library)}
         free = {name: known[name] if name in known else free_bytes(library, names[name]) for name in names}
         kept = {name: 0 if name in known else margins[min(at, len(margins) - 1)] for at, name in enumerate(free)}
-        if free:
-            kept[next(iter(free))] += beside_bytes
-            beside_bytes = 0
-        return Room((known[HOST] if HOST in known else available_ram()) - beside_bytes, free, kept)
+        return Room(known[HOST] if HOST in known else available_ram(), free, kept)
 
     def settings(self, choice: LoadChoice) -> ModelSettings:
         is_whole = self._model.gpu_layers < 0 and choice.gpu_layers in (self._model.gpu_layers, self.whole.num_layers)

@@ -5,7 +5,7 @@ from llama.cpp, and are somewhat larger or smaller than what a build of it takes
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from leftoff.engine.choice import FEWEST_CELLS, MOST_CELLS, LoadChoice, LoadLimits, Room, choose
 from leftoff.engine.needs import HOST, Needs
@@ -39,7 +39,7 @@ class Reckoned:
 
 def reckon(model: CatalogueModel, file_bytes: int, room: Room, kv_type: str = "f16") -> Reckoned:
     """What would be chosen for a file of this size on a machine with this room."""
-    room = _beside_projector(room) if model.projector else room
+    room = room.beside(_PROJECTOR_BYTES) if model.projector else room
     cells = min(model.context, MOST_CELLS)
     whole = LoadChoice(model.layers + 1 if room.gpus else 0, 0, cells)
     limits = LoadLimits(
@@ -52,14 +52,6 @@ def reckon(model: CatalogueModel, file_bytes: int, room: Room, kv_type: str = "f
     choice = choose(limits, room, sizes.needs)
     needs = sizes.needs(choice)
     return Reckoned(choice, needs, room.gpus_hold(needs) and needs.total(HOST) <= room.ram)
-
-
-def _beside_projector(room: Room) -> Room:
-    """What a projector leaves: it goes to the first GPU, or to RAM if there is none."""
-    if not room.gpus:
-        return replace(room, ram=room.ram - _PROJECTOR_BYTES)
-    first = next(iter(room.gpus))
-    return replace(room, margins={**room.margins, first: room.margins[first] + _PROJECTOR_BYTES})
 
 
 class _Sizes:
