@@ -12,7 +12,8 @@ from blake3 import blake3
 
 from leftoff.engine import gguf
 from leftoff.engine.errors import ModelError
-from leftoff.engine.fingerprint import Identity, file_fingerprint, identity_of, model_parts
+from leftoff.engine.fingerprint import Identity, file_fingerprint, identity_of
+from leftoff.engine.model_header import model_header
 from leftoff.types import Logits
 
 _TYPES = {0: 4.0, 1: 2.0, 30: 2.0, 8: 34 / 32}  # bytes of a number: f32, f16, bf16, q8_0
@@ -62,24 +63,19 @@ def _identity_of(path: Path) -> Identity:
         raise ModelError(f"there is no adapter or control vector to read at {path} ({error.strerror})") from error
 
 
-def model_shapes(model: Path) -> Shapes:
-    """The shapes of a model's tensors, from the headers of all its parts."""
-    headers = [gguf.read_header(part) for part in model_parts(model)]
-    return {tensor.name: tensor.shape for header in headers for tensor in header.tensors}
-
-
 def read_lora(path: Path, model: Path, num_tokens: int) -> LoraFile:
     """Checks a LoRA adapter for a model with so many tokens in its vocabulary. Raises `ModelError`."""
     identity = _identity_of(path)
-    header = _header(path)
-    architecture = gguf.read_header(model_parts(model)[0]).architecture
+    header, wanted = _header(path), model_header(model)
     try:
         if (kind := gguf.read_text(path, b"general.type")) != "adapter":
             raise ModelError(f"{path} is no adapter: its general.type is {kind!r}")
         if (kind := gguf.read_text(path, b"adapter.type")) != "lora":
             raise ModelError(f"{path} is an adapter of type {kind!r}: leftoff reads LoRA adapters")
-        if header.architecture != architecture:
-            raise ModelError(f"{path} is an adapter for {header.architecture} models: {model.name} is {architecture}")
+        if header.architecture != wanted.architecture:
+            raise ModelError(
+                f"{path} is an adapter for {header.architecture} models: {model.name} is {wanted.architecture}"
+            )
         if not np.isfinite(gguf.read_float(path, b"adapter.lora.alpha")):
             raise ModelError(f"{path} is damaged: its adapter.lora.alpha is no number")
         invocation = gguf.read_numbers(path, b"adapter.alora.invocation_tokens")
@@ -90,7 +86,7 @@ def read_lora(path: Path, model: Path, num_tokens: int) -> LoraFile:
         raise ModelError(f"{path} is damaged, or no adapter that llama.cpp can read: {error}") from error
     if len(invocation) > _MAX_INVOCATION or any(token >= num_tokens for token in invocation):
         raise ModelError(f"{path} is invoked by tokens that {model.name} does not have: it is for another vocabulary")
-    _check_pairs(path, header.tensors, model_shapes(model), model.name)
+    _check_pairs(path, header.tensors, _shapes(wanted), model.name)
     fingerprint = file_fingerprint(path)
     file = LoraFile(path, fingerprint, identity, invocation, task, prefix)
     file.require_same()
@@ -99,7 +95,7 @@ def read_lora(path: Path, model: Path, num_tokens: int) -> LoraFile:
 
 def read_control_vectors(files: Sequence[tuple[Path, float]], model: Path, layers: tuple[int, int]) -> ControlVector:
     """The sum of control vectors, each times its scale, for the layers from the first to the last; 0 is the end."""
-    shapes = model_shapes(model)
+    shapes = _shapes(model_header(model))
     width = shapes[_EMBEDDING][0]
     num_layers = 1 + max(int(name.split(".")[1]) for name in shapes if name.startswith("blk."))
     first, last = max(1, layers[0]), min(layers[1] or num_layers - 1, num_layers - 1)
@@ -128,6 +124,10 @@ def _directions(path: Path, num_layers: int, width: int) -> Logits:
     if not found or not np.isfinite(rows).all():
         raise ModelError(f"{path} is no control vector: it has no direction, or one that is no number")
     return rows
+
+
+def _shapes(header: gguf.Header) -> Shapes:
+    return {tensor.name: tensor.shape for tensor in header.tensors}
 
 
 def _header(path: Path) -> gguf.Header:

@@ -23,8 +23,9 @@ from leftoff.engine.errors import EngineError, ModelError
 from leftoff.engine.gguf import Header, Tensor
 from leftoff.engine.head import HeadContext, Hidden, HiddenBatch, floats
 from leftoff.engine.model import load_weights
+from leftoff.engine.model_header import model_header
 from leftoff.engine.model_settings import ModelSettings
-from leftoff.engine.needs import HEAD_LAYERS, model_header
+from leftoff.engine.needs import HEAD_LAYERS
 from leftoff.types import Tokens
 
 ARCHITECTURE = "eagle3"

@@ -14,8 +14,9 @@ from leftoff.engine.choice import FEWEST_CELLS, MOST_CELLS, LoadChoice, LoadLimi
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.devices import available_ram, free_bytes
 from leftoff.engine.errors import EngineError, ModelError, OutOfMemoryError
+from leftoff.engine.model_header import model_header
 from leftoff.engine.model_settings import ModelSettings
-from leftoff.engine.needs import HOST, Needs, Trial, model_header
+from leftoff.engine.needs import HOST, Needs, Trial
 from leftoff.units import show_bytes
 
 MARGIN_BYTES = 1 << 30  # left free on a GPU, unless another margin is asked for

@@ -9,7 +9,7 @@ from leftoff.engine.binding.library import Library
 from leftoff.engine.context import create_context
 from leftoff.engine.errors import ModelError
 from leftoff.engine.head import HeadContext, Hidden, floats
-from leftoff.engine.needs import model_header
+from leftoff.engine.model_header import model_header
 
 # Architectures whose layer was tried. llama.cpp aborts the process, or ignores the layer, in some others.
 ARCHITECTURES = ("qwen35", "qwen35moe", "qwen3next", "deepseek2")

@@ -11,22 +11,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 from leftoff.config import MIB
-from leftoff.engine import gguf
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library, load_library
 from leftoff.engine.context import ContextSettings, context_params, create_context
 from leftoff.engine.devices import available_ram, device_names
 from leftoff.engine.errors import EngineError, ModelError, OutOfMemoryError
-from leftoff.engine.fingerprint import Identity, identity_of, model_parts
 from leftoff.engine.gguf import Header, Tensor
+from leftoff.engine.model_header import model_header
 from leftoff.engine.model_settings import EXPERTS, ModelSettings
 
 HOST = "RAM"
-_KNOWN_HEADERS = 16
 HEAD_LAYERS = 3  # of whose inputs an EAGLE-3 head reads
 
 _ASSIGNED = re.compile(r"layer +(\d+) assigned to device ([^,\s]+)")
@@ -56,20 +53,6 @@ class Needs:
 
     def __add__(self, other: "Needs") -> "Needs":
         return Needs(Counter(self.weights) + Counter(other.weights), Counter(self.context) + Counter(other.context))
-
-
-def model_header(path: Path) -> Header:
-    """The header of a model, with the tensors of all its files. Raises `ModelError` if it cannot be read."""
-    try:
-        return _read_header(tuple(map(identity_of, model_parts(path))))
-    except (OSError, *gguf.DAMAGED) as error:
-        raise ModelError(f"{path} cannot be examined ({error})") from error
-
-
-@lru_cache(_KNOWN_HEADERS)  # it is asked for several times at start, and a large vocabulary takes a while
-def _read_header(files: tuple[Identity, ...]) -> Header:
-    parts = [gguf.read_header(Path(file.path)) for file in files]
-    return replace(parts[0], tensors=tuple(tensor for part in parts for tensor in part.tensors))
 
 
 class Trial:

@@ -11,7 +11,7 @@ from leftoff.config import Settings
 from leftoff.engine.embedder import Embedder, Pooling
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Model
-from leftoff.engine.needs import model_header
+from leftoff.engine.model_header import model_header
 from leftoff.host.embeddings import Embeddings
 from leftoff.host.host import HostClosedError
 from leftoff.machine import default_threads

@@ -11,8 +11,9 @@ from msgspec import structs
 from leftoff.config import KV_TYPES
 from leftoff.engine.choice import Room
 from leftoff.engine.context import ContextSettings
+from leftoff.engine.model_header import model_header
 from leftoff.engine.model_settings import ModelSettings
-from leftoff.engine.needs import HOST, Trial, model_header
+from leftoff.engine.needs import HOST, Trial
 from leftoff.engine.reckon import _KV_BITS, reckon
 from leftoff.hub.catalogue import catalogue
 
