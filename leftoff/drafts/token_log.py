@@ -55,7 +55,8 @@ class TokenLog:
 
     def add(self, tokens: Tokens, position: int, family: int) -> None:
         """Adds a piece of a sequence, which begins at `position` in it."""
-        tokens = tokens[max(0, tokens.size - self._most_tokens // 2) :]
+        num_left_out = max(0, tokens.size - self._most_tokens // 2)
+        tokens, position = tokens[num_left_out:], position + num_left_out
         if tokens.size < 2:
             return
         if self._size + tokens.size > self._most_tokens:

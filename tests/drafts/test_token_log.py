@@ -103,3 +103,12 @@ def test_a_full_log_takes_half_of_what_it_holds_at_once() -> None:
         found = log.find(recent)
         assert found is not None
         assert log.following(found.at, 1) == [following]
+
+
+def test_of_a_piece_that_is_too_long_the_end_keeps_its_place_in_the_sequence() -> None:
+    log = TokenLog(16)
+    log.add(tokens(*range(100, 120)), 40, 0)
+    found = log.find([114, 115, 116])
+    assert found is not None
+    segment = log.segment(found.at)
+    assert segment.position + found.at - segment.start == 57
