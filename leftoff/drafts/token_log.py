@@ -8,7 +8,7 @@ A hash may be that of other tokens: what is found is compared token by token.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -129,12 +129,11 @@ class TokenLog:
                 table[_hashes(self._tokens[start : end - 1], order) & np.uint32(table.size - 1)] = places
 
     def _forget_older_half(self) -> None:
-        first = self._size // 2
-        index = bisect_right(self._starts, first)
-        first = self._starts[index] if index < len(self._starts) else self._size
+        first = self._end(self._size // 2)
         self._tokens[: self._size - first] = self._tokens[first : self._size].copy()
         self._size -= first
-        self._segments = [Segment(each.start - first, each.position, each.family) for each in self._segments[index:]]
+        kept = (each for each in self._segments if each.start >= first)
+        self._segments = [replace(each, start=each.start - first) for each in kept]
         self._starts = [each.start for each in self._segments]
         self._index_all()
 
