@@ -236,9 +236,8 @@ def check_files(path: Path) -> None:
         for part in model_parts(path):
             _check_file(part)
         if (token := _doubled_token(path)) is not None:
-            raise ModelError(
-                f"{path} is damaged: its vocabulary has the token {_shown(token)} twice. Fetch the file again"
-            )
+            shown = token.decode("utf-8", "replace")
+            raise ModelError(f"{path} is damaged: its vocabulary has the token {shown!r} twice. Fetch the file again")
 
 
 def _check_file(part: Path) -> None:
@@ -270,10 +269,6 @@ def _readable(path: Path) -> Iterator[None]:
         raise ModelError(
             f"{path} cannot be read ({error.strerror}): see that it is there, and that this user may read it"
         ) from error
-
-
-def _shown(token: bytes) -> str:
-    return repr(token.decode("utf-8", "replace"))
 
 
 def _doubled_token(path: Path) -> bytes | None:
