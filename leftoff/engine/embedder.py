@@ -46,7 +46,7 @@ class Pooling(IntEnum):
 
 @dataclass(frozen=True)
 class Shape:
-    """How many numbers a text gets, how many tokens it may have, and whether the numbers are scores."""
+    """How many numbers a text gets, how many tokens it may have, and whether the numbers are scores, or a vector."""
 
     width: int
     max_tokens: int
@@ -67,26 +67,17 @@ class Embedder:
         with model.library.log.collected():  # it warns that a chat model has no pooling of its own
             self.handle: int | None = create_context(model.library, model.handle, model.path, settings, pooling=wanted)
         self.pooling = Pooling(self._dll.llama_pooling_type(self.handle))
-        self.max_tokens = settings.batch_tokens  # of one text
         self._together = settings.micro_batch_tokens
         self._memory = self._dll.llama_get_memory(self.handle)
         self._batch = BatchBuffers(settings.batch_tokens)
-        rows = self._dll.llama_model_n_cls_out if self.ranks else self._dll.llama_model_n_embd
-        self.width = int(rows(model.handle))
-
-    @property
-    def shape(self) -> "Shape":
-        return Shape(self.width, self.max_tokens, self.ranks)
+        ranks = self.pooling is Pooling.RANK
+        width = self._dll.llama_model_n_cls_out if ranks else self._dll.llama_model_n_embd
+        self.shape = Shape(int(width(model.handle)), settings.batch_tokens, ranks)
 
     def close(self) -> None:
         if self.handle is not None:
             self._dll.llama_free(self.handle)
             self.handle = None
-
-    @property
-    def ranks(self) -> bool:
-        """Whether a text gets scores instead of a vector."""
-        return self.pooling is Pooling.RANK
 
     def num_together(self, texts: Sequence[Tokens]) -> int:
         """How many of the first texts are computed in one batch. A long one is alone."""
@@ -97,8 +88,8 @@ class Embedder:
         """The vectors of texts that make one batch."""
         self._batch.clear()
         for seq, tokens in enumerate(texts):
-            if not 0 < tokens.size <= self.max_tokens:
-                raise InputError(f"text {seq} has {tokens.size} tokens: must be between 1 and {self.max_tokens}")
+            if not 0 < tokens.size <= self.shape.max_tokens:
+                raise InputError(f"text {seq} has {tokens.size} tokens: must be between 1 and {self.shape.max_tokens}")
             self.model.vocabulary.check(tokens)
             self._batch.add(BatchPart(seq, tokens, 0, int(tokens.size)), seq)
         if self._memory:
@@ -113,7 +104,7 @@ class Embedder:
         address = self._dll.llama_get_embeddings_seq(self.handle, seq)
         if not address:
             raise EngineError(f"llama.cpp has no vector for text {seq}: {self.model.library.log.take_errors()}")
-        return np.ctypeslib.as_array(C.cast(address, C.POINTER(C.c_float)), (self.width,)).copy()
+        return np.ctypeslib.as_array(C.cast(address, C.POINTER(C.c_float)), (self.shape.width,)).copy()
 
 
 def _own_pooling(model: Model) -> Pooling:

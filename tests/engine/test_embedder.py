@@ -49,7 +49,7 @@ def test_a_vector_is_that_of_the_c_api_alone_and_beside_others(model: Model) -> 
     texts = tokens_of(model, *TEXTS)
     alone = np.concatenate([embedder.embed([tokens]) for tokens in texts])
     for tokens, vector in zip(texts, alone, strict=True):
-        assert np.array_equal(vector, directly(model, tokens, embedder.pooling, embedder.width))
+        assert np.array_equal(vector, directly(model, tokens, embedder.pooling, embedder.shape.width))
     assert np.allclose(embedder.embed(texts), alone, rtol=1e-5, atol=1e-5)
     assert all(not np.allclose(one, other) for one, other in pairwise(alone))
     embedder.close()
@@ -58,8 +58,8 @@ def test_a_vector_is_that_of_the_c_api_alone_and_beside_others(model: Model) -> 
 @pytest.mark.parametrize("model", ["llama"], indirect=True)
 def test_a_text_is_as_long_as_the_model_takes_and_no_longer(model: Model) -> None:
     embedder = Embedder(model, threads=1)
-    assert embedder.max_tokens == 2048
-    for length in (0, embedder.max_tokens + 1):
+    assert embedder.shape.max_tokens == 2048
+    for length in (0, embedder.shape.max_tokens + 1):
         with pytest.raises(InputError, match=f"has {length} tokens: must be between 1 and 2048"):
             embedder.embed([np.zeros(length, np.int32)])
     embedder.close()
@@ -70,8 +70,8 @@ def test_where_the_last_token_counts_a_text_is_read_in_parts(model: Model) -> No
     """Two thousand tokens are computed at once where the mean is taken: the last row of all is that of parts."""
     embedder = Embedder(model, threads=1, pooling=Pooling.LAST)
     (tokens,) = tokens_of(model, "tell me the best story " * 300)
-    assert 512 < tokens.size <= embedder.max_tokens == 4096
-    whole = directly(model, tokens[:2048], Pooling.LAST, embedder.width)
+    assert 512 < tokens.size <= embedder.shape.max_tokens == 4096
+    whole = directly(model, tokens[:2048], Pooling.LAST, embedder.shape.width)
     assert np.allclose(embedder.embed([tokens[:2048]])[0], whole, atol=1e-3)
     embedder.close()
 

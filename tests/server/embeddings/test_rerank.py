@@ -48,7 +48,7 @@ def scores() -> list[float]:
     """Computed by nothing but the embedder."""
     model = Model(model_path("bert-rank"))
     embedder = Embedder(model, threads=1)
-    reader = TextReader(model.vocabulary, embedder.max_tokens)
+    reader = TextReader(model.vocabulary, embedder.shape.max_tokens)
     found = [float(embedder.embed([reader.pair(QUERY, text, "")])[0, 0]) for text in TEXTS]
     embedder.close()
     model.close()
