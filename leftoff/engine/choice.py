@@ -47,7 +47,7 @@ class Room:
 
     def ram_holds(self, needs: Needs) -> bool:
         """Half of what the weights leave is enough: the other half is for the prompt cache, and for others."""
-        return needs.context.get(HOST, 0) <= (self.ram - needs.weights.get(HOST, 0)) // 2
+        return needs.context[HOST] <= (self.ram - needs.weights[HOST]) // 2
 
     def beside(self, nbytes: int) -> "Room":
         """What a projector of so many bytes leaves: it goes to the first GPU, or to RAM if there is none."""

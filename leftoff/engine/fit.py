@@ -181,8 +181,8 @@ def _limits(trial: Trial, model: ModelSettings, wishes: Wishes) -> LoadLimits:
 
 def _refuse_what_ram_cannot_hold(needs: Needs, room: Room, model: ModelSettings, choice: LoadChoice) -> None:
     """Refused before loading: the system would not fail to give the memory, but end the process that uses it."""
-    weights = 0 if model.mmap and not model.mlock else needs.weights.get(HOST, 0)
-    needed = weights + needs.context.get(HOST, 0)
+    weights = 0 if model.mmap and not model.mlock else needs.weights[HOST]
+    needed = weights + needs.context[HOST]
     if needed > room.ram:
         raise OutOfMemoryError(
             f"a context of {choice.num_cells:,} tokens needs {show_bytes(needed)} of RAM, and "
@@ -206,7 +206,7 @@ def _shown(needs: Needs, room: Room) -> str:
     """`21.4 GiB on CUDA0 (weights 20.0 GiB; 23.1 GiB free), 1.0 GiB in RAM (…)`."""
     return ", ".join(
         f"{show_bytes(needs.total(name))} {'in' if name == HOST else 'on'} {name} "
-        f"(weights {show_bytes(needs.weights.get(name, 0))}; {show_bytes(free)} free)"
+        f"(weights {show_bytes(needs.weights[name])}; {show_bytes(free)} free)"
         for name, free in {**room.gpus, HOST: room.ram}.items()
     )
 

@@ -7,7 +7,7 @@ header of the model file. Chooses nothing: `fit.py` does.
 
 import os
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -45,14 +45,14 @@ _EMBEDDINGS, _OUTPUT, _OUTPUT_PREFIX = "token_embd.weight", "output.weight", "ou
 class Needs:
     """Bytes by device, RAM among them: of the weights, and of a context with its KV cells, states and buffers."""
 
-    weights: Mapping[str, int]
-    context: Mapping[str, int]
+    weights: Counter[str]
+    context: Counter[str]
 
     def total(self, device: str) -> int:
-        return self.weights.get(device, 0) + self.context.get(device, 0)
+        return self.weights[device] + self.context[device]
 
     def __add__(self, other: "Needs") -> "Needs":
-        return Needs(Counter(self.weights) + Counter(other.weights), Counter(self.context) + Counter(other.context))
+        return Needs(self.weights + other.weights, self.context + other.context)
 
 
 class Trial:
@@ -97,16 +97,17 @@ class Trial:
             raise OutOfMemoryError(f"RAM holds no context of {settings.num_cells:,} tokens: give a smaller --ctx")
         with other._opened(settings) if other is not None else nullcontext() as handle:
             context = self._context_needs(settings, other=handle)
-        if context and other is not None:  # and the inputs of layers, of a batch
+        if not context:
+            return None
+        if other is not None:  # and the inputs of layers, of a batch
             width = self._library.dll.llama_model_n_embd_out(other._handle)
-            context = Counter(context) + Counter({HOST: HEAD_LAYERS * 4 * settings.batch_tokens * width})
-        if context and self._has_mtp:  # and the hidden states of a batch, which the MTP layer reads
-            hidden_bytes = 4 * settings.batch_tokens * self._library.dll.llama_model_n_embd_out(self._handle)
-            context = Counter(context) + Counter(self._context_needs(settings, abi.CONTEXT_MTP))
-            context[HOST] += hidden_bytes
-        return Needs(self.weights, context) if context else None
+            context[HOST] += HEAD_LAYERS * 4 * settings.batch_tokens * width
+        if self._has_mtp:  # and the hidden states of a batch, which the MTP layer reads
+            context += self._context_needs(settings, abi.CONTEXT_MTP)
+            context[HOST] += 4 * settings.batch_tokens * self._library.dll.llama_model_n_embd_out(self._handle)
+        return Needs(self.weights, context)
 
-    def _context_needs(self, settings: ContextSettings, kind: int = 0, other: int | None = None) -> Mapping[str, int]:
+    def _context_needs(self, settings: ContextSettings, kind: int = 0, other: int | None = None) -> Counter[str]:
         dll = self._library.dll
         for params in context_params(self._library, settings, kind, other=other):
             with self._library.log.collected() as lines:
@@ -115,7 +116,7 @@ class Trial:
                     dll.llama_free(handle)
             if handle is not None:
                 return context_needs(lines, self._devices)
-        return {}
+        return Counter()
 
     @contextmanager
     def _opened(self, settings: ContextSettings) -> Iterator[int | None]:
@@ -130,9 +131,9 @@ class Trial:
                 self._library.dll.llama_free(handle)
 
 
-def weight_needs(tensors: Sequence[Tensor], lines: Sequence[str], devices: Mapping[str, str]) -> Mapping[str, int]:
+def weight_needs(tensors: Sequence[Tensor], lines: Sequence[str], devices: Mapping[str, str]) -> Counter[str]:
     """Bytes of the weights by device, from what llama.cpp logged when it loaded the model."""
-    weights: defaultdict[str, int] = defaultdict(int)
+    weights: Counter[str] = Counter()
     layers, overridden = _layer_devices(lines), {match[1]: match[2] for match in _found(_OVERRIDDEN, lines)}
     output = _device(layers[-1] if layers else HOST, devices)
     for tensor in tensors:
@@ -150,9 +151,9 @@ def weight_needs(tensors: Sequence[Tensor], lines: Sequence[str], devices: Mappi
     return weights
 
 
-def context_needs(lines: Iterable[str], devices: Mapping[str, str]) -> Mapping[str, int]:
+def context_needs(lines: Iterable[str], devices: Mapping[str, str]) -> Counter[str]:
     """Bytes of a context by device, from what llama.cpp logged when it made one."""
-    context: defaultdict[str, int] = defaultdict(int)
+    context: Counter[str] = Counter()
     kv_devices: list[str] = []
     for line in lines:
         if match := _KV_LAYER.search(line):

@@ -1,5 +1,6 @@
 """What fits is chosen by a pure function: here over made-up devices and a made-up model."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -45,8 +46,8 @@ class Asked:
         return Needs(_bytes(weights), _bytes(context))
 
 
-def _bytes(gibibytes: dict[str, float]) -> dict[str, int]:
-    return {name: int(size * GIB) for name, size in gibibytes.items()}
+def _bytes(gibibytes: dict[str, float]) -> Counter[str]:
+    return Counter({name: int(size * GIB) for name, size in gibibytes.items()})
 
 
 def chosen(
@@ -141,7 +142,7 @@ def test_a_context_that_cannot_even_be_tried_does_not_fit() -> None:
     """A recurrent state is allocated even for a trial: where there is no room for it, llama.cpp makes no context."""
 
     def ask(choice: LoadChoice) -> Needs | None:
-        return None if choice.gpu_layers > 7 else Needs({}, {})
+        return None if choice.gpu_layers > 7 else Needs(Counter(), Counter())
 
     limits = LoadLimits(LoadChoice(33, 0, WHOLE), fewest_layers=0, most_cpu_moe=0, fewest_cells=8192)
     assert choose(limits, Room(GIB, {"CUDA0": GIB}, {"CUDA0": 0}), ask) == LoadChoice(7, 0, WHOLE)
