@@ -3,6 +3,7 @@
 import ctypes as C
 import functools
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from leftoff.engine.binding import abi
@@ -89,19 +90,13 @@ class Mtmd:
 @functools.cache
 def load_mtmd(library: Library) -> Mtmd:
     """The library for pictures of the engine's own build; else that of a package, which encodes on the CPU."""
-    beside = sorted(library.path.parent.glob("libmtmd*"))
+    own = [library.path, *sorted(library.path.parent.glob("libmtmd*"))]
+    others = (package.path for package in found_packages() if package.path.resolve() != library.path.resolve())
     problems = []
-    for path in (library.path, *beside):
+    for path in chain(own, others):
         try:
-            return Mtmd(_bound(path, library), library)
-        except LibraryError as error:
-            problems.append(str(error))
-    for candidate in found_packages():
-        if candidate.path.resolve() == library.path.resolve():
-            continue
-        try:
-            other = open_library(candidate.path)
-            return Mtmd(_bound(candidate.path, other), other)
+            llama = library if path in own else open_library(path)
+            return Mtmd(_bound(path, llama), llama)
         except LibraryError as error:
             problems.append(str(error))
     raise LibraryError(f"no llama.cpp here can read pictures: {'; '.join(problems)}")
