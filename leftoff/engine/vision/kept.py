@@ -35,7 +35,9 @@ class KeptPictures:
         self, most_bytes: int, medium: PictureMedium | None = None, count: Callable[[int], None] = lambda _: None
     ) -> None:
         """`count` is told how many bytes there are in RAM."""
-        self._ram: LruCache[tuple[str, bytes], Encoded] = LruCache(max_bytes=most_bytes, size_of=_size)
+        self._ram: LruCache[tuple[str, bytes], Encoded] = LruCache(
+            max_bytes=most_bytes, size_of=lambda _, encoded: sum(part.nbytes for part in encoded)
+        )
         self._medium = medium
         self._count = count
 
@@ -64,17 +66,12 @@ class KeptPictures:
 
     def remove(self, is_meant: Callable[[str], bool]) -> None:
         """Forgets the pictures of the namespaces that are meant, by their owners. Raises `OSError`."""
-        for entry in self._ram.items():
-            owner, _ = entry[0]
+        for owner, key in [entry for entry, _ in self._ram.items()]:
             if is_meant(f"{owner}/" if owner else ""):
-                self._ram.pop(entry[0])
+                self._ram.pop((owner, key))
         self._count(self._ram.num_bytes)
         if self._medium is not None:
             self._medium.remove(is_meant)
-
-
-def _size(_: tuple[str, bytes], encoded: Encoded) -> int:
-    return sum(part.nbytes for part in encoded)
 
 
 def _written(part: Embeddings) -> bytes:
