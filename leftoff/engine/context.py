@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from leftoff.config import KV_TYPES, MAX_SEQUENCES, flash_problem, smallest_batch
 from leftoff.engine.adapter_file import ControlVector, LoraFile
@@ -100,7 +101,6 @@ class Context:
         self._scratch = settings.num_sequences  # one sequence more than callers see
         self._may_compute_late = self._dll.ggml_backend_dev_count() > 1  # a CPU has computed all when it returns
         self._batch = BatchBuffers(self.batch_tokens)
-        self._logits_type = C.c_float * model.vocabulary.size
 
     def open(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Makes the native context, if there is none, and loads the weights for it, if they are gone."""
@@ -194,8 +194,7 @@ class Context:
         if logits is None:
             if len(self._logits) >= self.batch_tokens:
                 self._logits.clear()
-            view = memoryview(self._logits_type.from_address(address))
-            logits = self._logits[address] = np.frombuffer(view, np.float32)
+            logits = self._logits[address] = floats(address, self.model.vocabulary.size)
         return logits
 
     def sample(self, chain: int, row: int) -> int:
@@ -324,6 +323,11 @@ class Context:
         # take the GIL each time, so the callback is C's strlen, on a buffer that is empty until `cancel`.
         strlen = C.cast(C.CDLL(None).strlen, C.c_void_p)
         self._dll.llama_set_abort_callback(self.handle, strlen, C.addressof(self._cancelled))
+
+
+def floats(address: int, size: int) -> npt.NDArray[np.float32]:
+    """Numbers in llama.cpp's own memory, valid until its next decode."""
+    return np.frombuffer(memoryview((C.c_float * size).from_address(address)), np.float32)
 
 
 def context_params(

@@ -18,10 +18,10 @@ import numpy as np
 from leftoff.engine import gguf
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
-from leftoff.engine.context import Context, ContextSettings, create_context
+from leftoff.engine.context import Context, ContextSettings, create_context, floats
 from leftoff.engine.errors import EngineError, ModelError
 from leftoff.engine.gguf import Header, Tensor
-from leftoff.engine.head import HeadContext, Hidden, HiddenBatch, floats
+from leftoff.engine.head import HeadContext, Hidden, HiddenBatch
 from leftoff.engine.model import load_weights
 from leftoff.engine.model_header import model_header
 from leftoff.engine.model_settings import ModelSettings

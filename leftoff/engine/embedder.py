@@ -4,7 +4,6 @@ A text is decoded as one sequence, whose rows llama.cpp pools into one vector; a
 Nothing of a text is kept: the next batch begins with empty sequences.
 """
 
-import ctypes as C
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from leftoff.engine.batch import BatchBuffers, BatchPart
 from leftoff.engine.binding import abi
-from leftoff.engine.context import ContextSettings, create_context
+from leftoff.engine.context import ContextSettings, create_context, floats
 from leftoff.engine.errors import EngineError, InputError
 from leftoff.engine.model import Model
 from leftoff.types import Tokens
@@ -104,7 +103,7 @@ class Embedder:
         address = self._dll.llama_get_embeddings_seq(self.handle, seq)
         if not address:
             raise EngineError(f"llama.cpp has no vector for text {seq}: {self.model.library.log.take_errors()}")
-        return np.ctypeslib.as_array(C.cast(address, C.POINTER(C.c_float)), (self.shape.width,)).copy()
+        return floats(address, self.shape.width).copy()
 
 
 def _own_pooling(model: Model) -> Pooling:

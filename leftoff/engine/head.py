@@ -12,7 +12,6 @@ wrong: the main context verifies every one. While its guesses do not pay it is p
 main context computes as if there were no head.
 """
 
-import ctypes as C
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leftoff.engine.binding import abi
-from leftoff.engine.context import Context
+from leftoff.engine.context import Context, floats
 from leftoff.types import Tokens
 
 Hidden = npt.NDArray[np.float32]  # a row for each token
@@ -229,8 +228,3 @@ class HiddenBatch:
         )
         self._seqs = seqs
         self.struct = abi.Batch(num_tokens, *(None if array is None else array.ctypes.data for array in self._arrays))
-
-
-def floats(address: int, size: int) -> Hidden:
-    """Memory of llama.cpp, valid until its next decode."""
-    return np.frombuffer(memoryview((C.c_float * size).from_address(address)), np.float32)

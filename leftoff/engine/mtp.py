@@ -6,9 +6,9 @@ import numpy as np
 
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
-from leftoff.engine.context import create_context
+from leftoff.engine.context import create_context, floats
 from leftoff.engine.errors import ModelError
-from leftoff.engine.head import HeadContext, Hidden, floats
+from leftoff.engine.head import HeadContext, Hidden
 from leftoff.engine.model_header import model_header
 
 # Architectures whose layer was tried. llama.cpp aborts the process, or ignores the layer, in some others.

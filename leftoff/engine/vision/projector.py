@@ -18,7 +18,7 @@ from blake3 import blake3
 
 from leftoff.engine import gguf
 from leftoff.engine.binding.library import Library
-from leftoff.engine.context import ContextSettings
+from leftoff.engine.context import ContextSettings, floats
 from leftoff.engine.errors import EngineError, InputError, ModelError
 from leftoff.engine.fingerprint import file_fingerprint
 from leftoff.engine.model import Model, load_weights
@@ -151,9 +151,8 @@ class Projector:
         dll, num_tokens = self._dll, int(self._dll.mtmd_input_chunk_get_n_tokens(chunk))
         if dll.mtmd_encode_chunk(handle, chunk) != 0:
             raise EngineError(f"{self.path} could not encode a picture: {self.library.log.take_errors()}")
-        address = dll.mtmd_get_output_embd(handle)
-        shape = (num_tokens, self.width)
-        rows = np.ctypeslib.as_array(C.cast(address, C.POINTER(C.c_float)), shape).copy()
+        numbers = floats(dll.mtmd_get_output_embd(handle), num_tokens * self.width).copy()
+        rows = numbers.reshape(num_tokens, self.width)
         return Embeddings(rows, self._positions(chunk, num_tokens), self._is_causal(handle, chunk))
 
     def _positions(self, chunk: int, num_tokens: int) -> npt.NDArray[np.int32] | None:
