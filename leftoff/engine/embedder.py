@@ -107,8 +107,7 @@ class Embedder:
 
 
 def _own_pooling(model: Model) -> Pooling:
-    own = Pooling(int(model.metadata.get(f"{model.architecture}.pooling_type") or Pooling.NONE))
-    return own or Pooling.MEAN
+    return Pooling(model.number("pooling_type")) or Pooling.MEAN  # 0 is none
 
 
 def _settings(model: Model, threads: int, *, can_split: bool) -> ContextSettings:

@@ -314,8 +314,7 @@ class LlamaEngine:
 
     def _rope(self) -> str:
         """Whether long-context RoPE factors apply: some models use others in a context above their original length."""
-        key = f"{self.model.architecture}.rope.scaling.original_context_length"
-        original = int(self.model.metadata.get(key) or 0)
+        original = self.model.number("rope.scaling.original_context_length")
         return "long" if 0 < original < self.context.num_cells else ""
 
     def _fingerprint(self) -> str:

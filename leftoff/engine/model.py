@@ -198,6 +198,10 @@ class Model:
     def name(self) -> str:
         return self.metadata.get("general.name") or self.path.stem
 
+    def number(self, key: str) -> int:
+        """What the metadata has under this key of the model's architecture, such as `pooling_type`; 0 if nothing."""
+        return int(self.metadata.get(f"{self.architecture}.{key}") or 0)
+
     def _described(self) -> str:
         buffer = C.create_string_buffer(_DESCRIPTION_BYTES)
         self.library.dll.llama_model_desc(self.handle, buffer, _DESCRIPTION_BYTES)

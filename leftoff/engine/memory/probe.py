@@ -123,7 +123,7 @@ def _is_refused_headless(context: Context, layout: Layout, whole: Raw) -> bool:
 def _compressed(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:
     layout = learn_compressed_layout(states.whole, states.rest, _WHOLE)
     # llama.cpp does not tell the length of a window that a sequence cannot be cut back within
-    window = int(context.model.metadata.get(f"{context.model.architecture}.attention.sliding_window", 0))
+    window = context.model.number("attention.sliding_window")
     if layout is None or not window:
         return None
     streams_bytes = states.rest.nbytes - layout.rest_bytes(states.rest)

@@ -230,7 +230,7 @@ def _running(host: ModelHost) -> dict[str, Any]:
 def _outline_of_file(settings: Settings, file: Path) -> dict[str, Any]:
     template = Path(settings.chat_template_file).read_text("utf-8") if settings.chat_template_file else None
     with closing(Model(file, ModelSettings(vocab_only=True))) as model:
-        trained = int(model.metadata.get(f"{model.architecture}.context_length", 0))
+        trained = model.number("context_length")
         sees = projector_file(settings.mmproj, file) is not None
         return _outline(model, PromptMaker(model, template), settings.ctx or trained, sees=sees)
 
