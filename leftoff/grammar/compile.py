@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.grammar.errors import GrammarError
-from leftoff.grammar.grammar import Grammar
+from leftoff.grammar.grammar import Grammar, check_characters
 from leftoff.grammar.matcher import Matcher, is_stopped
 from leftoff.lru import LruCache
 
@@ -86,8 +86,7 @@ class Grammars:
         state = self._kept.get(lark)
         if state is not None:
             return state
-        if len(lark) > _MAX_CHARACTERS:
-            raise GrammarError(f"it has {len(lark)} characters: must be at most {_MAX_CHARACTERS}")
+        check_characters(len(lark), _MAX_CHARACTERS)
         state = LLMatcher(self._tokenizer, lark, log_level=0, limits=_LIMITS)
         state.compute_bitmask()  # a grammar that no text follows fails here; and copies share the lexer states it found
         is_stopped(state)

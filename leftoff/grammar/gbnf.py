@@ -5,7 +5,7 @@ import re
 
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.extent import checked_length, rules_extent
-from leftoff.grammar.grammar import Grammar
+from leftoff.grammar.grammar import Grammar, check_characters
 from leftoff.grammar.lexemes import (
     Choice,
     Class,
@@ -72,8 +72,7 @@ def _range(characters: Range) -> str:
 
 def read_gbnf(source: str) -> Rules:
     """The rules by name. `root` and all rules that are referred to exist."""
-    if len(source) > MAX_CHARACTERS:
-        raise GrammarError(f"it has {len(source)} characters: must be at most {MAX_CHARACTERS}")
+    check_characters(len(source), MAX_CHARACTERS)
     rules = _Reader(source).rules()
     if "root" not in rules:
         raise GrammarError("there is no rule 'root', where a grammar begins")

@@ -126,10 +126,10 @@ def text_until(end: str, vocabulary: Vocabulary) -> Grammar:
     return Grammar(" ".join([name, *rest]), (f"{name}[lazy]: {_ANY_TEXT} {first}",))
 
 
-def check_characters(num_characters: int) -> None:
+def check_characters(num_characters: int, most: int = MAX_SOURCE_CHARACTERS) -> None:
     """Raises `GrammarError` for a source that is too long to be parsed."""
-    if num_characters > MAX_SOURCE_CHARACTERS:
-        raise GrammarError(f"it has {num_characters} characters: must be at most {MAX_SOURCE_CHARACTERS}")
+    if num_characters > most:
+        raise GrammarError(f"it has {num_characters} characters: must be at most {most}")
 
 
 def _checked(source: str) -> str:
