@@ -8,7 +8,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from blake3 import blake3
@@ -82,6 +82,8 @@ def _write(memory: Path, remembered: dict[str, str]) -> None:
     recent = dict([*remembered.items()][-_MAX_REMEMBERED:])
     with suppress(OSError):
         memory.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("w", dir=memory.parent, delete=False) as file:
-            json.dump(recent, file)
-        Path(file.name).replace(memory)
+        with TemporaryDirectory(dir=memory.parent) as aside:  # which goes if the disk is full
+            new = Path(aside, memory.name)
+            new.touch(0o600)
+            new.write_text(json.dumps(recent))
+            new.replace(memory)

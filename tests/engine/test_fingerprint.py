@@ -1,6 +1,7 @@
 """A model is named by its content, and its content is not read twice."""
 
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,17 @@ def test_a_memory_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
     for folder in (tmp_path / "file", tmp_path / "file" / "below", read_only):
         assert file_fingerprint(path, folder) == blake3(CONTENT).hexdigest()
     assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_on_a_full_disk_nothing_is_left_of_a_memory_that_could_not_be_written(tmp_path: Path, memory: Path) -> None:
+    path = model(tmp_path / "a.gguf")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))  # no file may grow beyond these bytes
+    try:
+        assert file_fingerprint(path, memory) == blake3(CONTENT).hexdigest()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [*memory.iterdir()] == []
 
 
 def test_the_memory_does_not_grow_for_ever(tmp_path: Path, memory: Path) -> None:
