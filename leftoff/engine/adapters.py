@@ -27,11 +27,11 @@ class ContextAdapters:
         try:
             for file in files:
                 self._load(model, file)
+            if control is not None:
+                self._steer(control)
         except EngineError:
             self.close()
             raise
-        if control is not None:
-            self._steer(control)
 
     def close(self) -> None:
         for handle in self._handles.values():

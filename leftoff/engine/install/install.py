@@ -133,16 +133,21 @@ def _alone(folder: Path) -> Iterator[None]:
     """Lets no other process install at the same time, and removes what one that was killed has left."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(handle, folder)
         for leftover in (*folder.glob(f"{_NEW}*"), *folder.glob(f"{_OLD}*")):
             shutil.rmtree(leftover, ignore_errors=True)
         yield
-    except BlockingIOError:
-        raise InstallError(f"another leftoff engine install is at work in {folder}: wait for its end") from None
     finally:
         os.close(handle)
         with suppress(OSError):  # it stays if there is an engine in it
             folder.rmdir()
+
+
+def _lock(handle: int, folder: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InstallError(f"another leftoff engine install is at work in {folder}: wait for its end") from None
 
 
 def _downloads_folder() -> Path:
