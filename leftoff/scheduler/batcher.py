@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple
 
 from leftoff.cache.costs import Costs
 from leftoff.drafts.drafter import Drafter
@@ -24,15 +24,16 @@ Part = tuple[Run, Work]
 Row = tuple[Run, int]  # a run, and the row of its logits in the last batch
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """The next tokens of some runs, to be decoded in one step. The last part ends in the draft, if there is one."""
 
     parts: Sequence[Part]
     draft: Draft | None = None
 
-    @property
+    @cached_property
     def num_tokens(self) -> int:
-        return sum(work.tokens.size for _, work in self.parts)
+        return sum([work.tokens.size for _, work in self.parts])
 
 
 @dataclass(frozen=True)

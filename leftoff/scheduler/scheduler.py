@@ -114,6 +114,8 @@ class Scheduler:
 
     @property
     def waiting(self) -> tuple[Run, ...]:
+        if not self._waiting:  # asked several times in each step: without the lock
+            return ()
         with self._changed:
             return tuple(self._waiting)
 
