@@ -29,6 +29,7 @@ from leftoff.scheduler.waking import Waking
 logger = logging.getLogger(__name__)
 
 _MAX_AHEAD = 4
+_REST_S = 0.03  # about as long as a group of pages takes: who asks sooner is never held up by one
 
 
 class Scheduler:
@@ -133,11 +134,16 @@ class Scheduler:
         elif self._reading_ahead is not None and self.gate.blocks():
             self._end(self._reading_ahead, Finish.CANCELLED)
         if self.runs:
-            self.waking.worked_at = time.monotonic()
             self._decode()
+            self.waking.worked_at = time.monotonic()
             self._sweep()
             return not self._batcher.waits or has_run_errand
         return has_run_errand
+
+    @property
+    def rest_s(self) -> float:
+        """How long to wait with `tidy`, where it may hold a request up: a reply is often followed by one at once."""
+        return max(0.0, _REST_S - self.waking.idle_s) if self.cache.memory.group_bytes else 0.0
 
     def tidy(self) -> None:
         """Writes behind and makes memory ready, until a request comes. Called when there is nothing to do."""
