@@ -130,6 +130,10 @@ class Database:
     def zcard(self, key: Any) -> int:  # noqa: ANN401
         return len(self._at(key) or ())
 
+    def zscore(self, key: Any, member: Any) -> float | None:  # noqa: ANN401
+        found: float | None = (self._at(key) or {}).get(_bytes(member))
+        return found
+
     def zrem(self, key: Any, *members: Any) -> int:  # noqa: ANN401
         return self.hdel(key, *members)
 
@@ -187,14 +191,15 @@ class Database:
 
     # --- scripts
 
-    def script(self, text: str, keys: Sequence[bytes], args: Sequence[Any]) -> int:
+    def script(self, text: str, keys: Sequence[bytes], args: Sequence[Any]) -> Any:  # noqa: ANN401
         return _SCRIPTS[text](self, keys, [_bytes(arg) for arg in args])
 
-    def add(self, keys: Sequence[bytes], args: Sequence[bytes]) -> int:
+    def add(self, keys: Sequence[bytes], args: Sequence[bytes]) -> list[int]:
         at, run, blobs, nbytes, namespaces = keys
         prefix, size, bit, bonus, name, expiry_ms, namespace = args
         before = self.get(at) or b""
-        if is_new := b" " + prefix not in b" " + before:
+        is_known = b" " + prefix in b" " + before
+        if not is_known:
             self._values[at] = before + prefix + size + b" "
         if name not in (self._at(blobs) or ()):
             self._values[nbytes] = b"%d" % (int(self.get(nbytes) or 0) + int(size))
@@ -204,9 +209,8 @@ class Database:
         self._raise_score(blobs, name, self.time()[0] + int(bonus))
         self.pexpire(at, expiry_ms)
         self.pexpire(run, expiry_ms)
-        if namespace:
-            self.zadd(namespaces, {namespace: self.time()[0]})
-        return int(is_new)
+        is_new_namespace = bool(namespace) and self.zadd(namespaces, {namespace: self.time()[0]}) == 1
+        return [int(is_known), int(not is_new_namespace)]
 
     def touch(self, keys: Sequence[bytes], args: Sequence[bytes]) -> int:
         at, run, blobs = keys

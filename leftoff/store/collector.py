@@ -10,6 +10,7 @@ import logging
 import random
 
 from leftoff.store.link import PROBLEMS, Link
+from leftoff.store.namespaces import name_of, put_name
 from leftoff.store.objects import ObjectName
 
 logger = logging.getLogger("leftoff.store")
@@ -69,17 +70,22 @@ class Collector:
         return removed
 
     async def rebuild(self) -> int:
-        """Makes the index agree with the objects; returns how many it lacked."""
+        """Makes the index agree with the objects, and names all namespaces; returns how many blobs it lacked."""
         link, num_added = self._link, 0
         unseen = await link.index.names()
+        nameless = {name_of(namespace): namespace for namespace in await link.index.namespaces()}
         async for objects in link.objects.listed(link.group):
             await link.index.renew_lease(self._key, _LEASE_MS)
-            unseen.difference_update(each.name for each in objects)
+            for each in objects:
+                unseen.discard(each.name)
+                nameless.pop(each.name, None)
             named = [(ObjectName.parse(each.name), each.nbytes) for each in objects]
             num_added += await link.index.add_all((name, nbytes) for name, nbytes in named if name is not None)
         gone = [name for name in map(ObjectName.parse, unseen) if name is not None]
         for start in range(0, len(gone), _AT_ONCE):
             await link.index.remove(gone[start : start + _AT_ONCE])
+        for namespace in nameless.values():
+            await put_name(link, namespace)
         if num_added or gone:
             logger.warning("the index had lost %d blobs of the store, and knew %d too many", num_added, len(gone))
         return num_added

@@ -7,7 +7,7 @@ was removed a moment ago: a blob is put before it is added here, and removed her
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from redis import exceptions
 from redis.asyncio import Redis
@@ -31,6 +31,7 @@ _AT_ONCE = 256
 _PROBE_MS = 60_000
 
 # KEYS: at, run, blobs, bytes, namespaces; ARGV: prefix, bytes, bit, bonus, object, expiry ms, namespace
+# Returns whether the blob and whether the namespace were known before.
 _ADD = """
 local now = tonumber(redis.call('TIME')[1])
 local is_known = string.find(' ' .. (redis.call('GET', KEYS[1]) or ''), ' ' .. ARGV[1], 1, true)
@@ -39,8 +40,8 @@ redis.call('SETBIT', KEYS[2], ARGV[3], 1)
 if redis.call('ZADD', KEYS[3], 'GT', now + ARGV[4], ARGV[5]) == 1 then redis.call('INCRBY', KEYS[4], ARGV[2]) end
 redis.call('PEXPIRE', KEYS[1], ARGV[6])
 redis.call('PEXPIRE', KEYS[2], ARGV[6])
-if ARGV[7] ~= '' then redis.call('ZADD', KEYS[5], now, ARGV[7]) end
-return is_known and 0 or 1
+local is_new_namespace = ARGV[7] ~= '' and redis.call('ZADD', KEYS[5], now, ARGV[7]) == 1
+return {is_known and 1 or 0, is_new_namespace and 0 or 1}
 """
 # KEYS: at, run, blobs; ARGV: bonus, object, expiry ms
 _TOUCH = """
@@ -78,6 +79,13 @@ class IndexUsage:
     nbytes: int
 
 
+class Known(NamedTuple):
+    """What the index knows of a blob that is to be stored: the blob itself, and its namespace."""
+
+    blob: bool
+    namespace: bool
+
+
 class Index:
     """The index of one fingerprint. Every call belongs to the loop of the link, and may raise `INDEX_PROBLEMS`."""
 
@@ -101,20 +109,25 @@ class Index:
         at_keys = search.at_keys(cast(Any, await self.redis.mget(search.run_keys)))
         return search.blobs(cast(Any, await self.redis.mget(at_keys))) if at_keys else []
 
-    async def has(self, blob: ObjectName) -> bool:
-        found: Any = await self.redis.get(self.keys.at(blob.tag))
-        return b" " + blob_prefix(blob.kind, blob.start) in b" " + (found or b"")
+    async def find(self, blob: ObjectName, namespace: str) -> Known:
+        """What is known of a blob. The namespace without a name is always known."""
+        async with self.redis.pipeline(transaction=False) as pipe:
+            pipe.get(self.keys.at(blob.tag))
+            pipe.zscore(self.keys.namespaces, namespace)
+            found, last_used = await pipe.execute()
+        is_there = b" " + blob_prefix(blob.kind, blob.start) in b" " + (found or b"")
+        return Known(is_there, not namespace or last_used is not None)
 
-    async def add(self, blob: ObjectName, nbytes: int, worth: Worth, namespace: str = "") -> bool:
-        """Adds a blob that was stored, or notes that it was used. False if it was known."""
-        return bool(await self._add(*self._added(blob, nbytes, worth, namespace)))
+    async def add(self, blob: ObjectName, nbytes: int, worth: Worth, namespace: str) -> Known:
+        """Adds a blob that was stored, or notes that it was used; returns what was known of it before."""
+        return Known(*map(bool, await self._add(*self._added(blob, nbytes, worth, namespace))))
 
     async def add_all(self, blobs: Iterable[tuple[ObjectName, int]]) -> int:
         """Adds blobs that were found in the store; returns how many were not known."""
         async with self.redis.pipeline(transaction=False) as pipe:
             for blob, nbytes in blobs:
                 await self._add(*self._added(blob, nbytes, Worth.MIDDLE, ""), client=pipe)
-            return sum(await pipe.execute())
+            return sum(not is_known for is_known, _ in await pipe.execute())
 
     def _added(self, blob: ObjectName, nbytes: int, worth: Worth, namespace: str) -> tuple[list[Any], list[Any]]:
         """Keys and arguments of the script that adds a blob."""

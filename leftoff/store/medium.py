@@ -21,20 +21,17 @@ from leftoff.cache.blob_store import Item, Wanted, Worth
 from leftoff.cache.report import Origin
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import seal, unseal
-from leftoff.lru import LruCache
 from leftoff.store.fleet_key import FleetKey
 from leftoff.store.index import INDEX_PROBLEMS
-from leftoff.store.keys import namespace_hash
 from leftoff.store.link import PROBLEMS, Link
-from leftoff.store.namespaces import clear_namespaces
-from leftoff.store.objects import NAME, OBJECT_PROBLEMS, STORE_COSTS, Got, MissingError, ObjectName, Reader
+from leftoff.store.namespaces import clear_namespaces, put_name
+from leftoff.store.objects import OBJECT_PROBLEMS, STORE_COSTS, Got, MissingError, ObjectName, Reader
 from leftoff.store.prober import Prober
 
 logger = logging.getLogger("leftoff.store")
 
 _NUM_READERS = int(STORE_COSTS.calls_at_once)
 _NUM_WRITES = 8  # side by side
-_MAX_NAMED = 10_000
 _BATCH_BYTES = 64 << 20
 _RETRY_S = 1.0
 _TELL_S = 60.0  # between two lines of the log that say the same
@@ -60,7 +57,6 @@ class ObjectMedium:
         self._in_doubt: set[ObjectName] = set()  # those whose put has failed, while they are tried again
         self._missing: set[ObjectName] = set()  # those that the store lacked, until the index forgets them
         self._tells_missing_at = 0.0
-        self._named: LruCache[str, bool] = LruCache(max_entries=_MAX_NAMED)  # namespaces whose name is stored
         self._seals = ThreadPoolExecutor(2, thread_name_prefix="leftoff-store-seal")
 
     @property
@@ -137,26 +133,27 @@ class ObjectMedium:
         link, blob, name = self.link, write.blob, ObjectName.of(write.blob)
         async with self._writes:
             with link.index_breaker.watching(*INDEX_PROBLEMS):
-                is_there = await link.index.has(name)
-            if not is_there:
+                known = await link.index.find(name, blob.namespace)
+            if not known.blob:
                 content = await link.loop.run_in_executor(self._seals, self._sealed, write)
                 self._in_doubt.add(name)
                 with link.writes.watching(*OBJECT_PROBLEMS):
-                    await self._name(blob.namespace)
+                    if not known.namespace:
+                        await put_name(link, blob.namespace)
                     await link.objects.put(f"{link.group}/{name}", content)
             elif name in self._in_doubt:  # it was stored, though the store did not say so
                 link.writes.worked()
             self._in_doubt.discard(name)
-            with link.index_breaker.watching(*INDEX_PROBLEMS):
-                await link.index.add(name, blob.file_bytes, write.worth, blob.namespace)
-        return 0 if is_there else blob.file_bytes
+            await self._add(name, blob.file_bytes, write.worth, blob.namespace)
+        return 0 if known.blob else blob.file_bytes
 
-    async def _name(self, namespace: str) -> None:
-        """Stores a namespace by name before its first blob: so it can be deleted, whatever becomes of the index."""
-        if self._named.get(namespace) is None:
-            name = f"{self.link.group}/{namespace_hash(namespace)}/{NAME}"
-            await self.link.objects.put_if_absent(name, namespace.encode())
-            self._named.put(namespace, True)
+    async def _add(self, name: ObjectName, nbytes: int, worth: Worth, namespace: str) -> None:
+        """Into the index. A namespace that it has not known may just have been deleted, and its name with it."""
+        with self.link.index_breaker.watching(*INDEX_PROBLEMS):
+            known = await self.link.index.add(name, nbytes, worth, namespace)
+        if not known.namespace:
+            with self.link.writes.watching(*OBJECT_PROBLEMS):
+                await put_name(self.link, namespace)
 
     def _sealed(self, write: Write) -> bytearray:
         content = bytearray(seal(write.item, self._fingerprint, write.blob.tag, self._key))
@@ -178,14 +175,10 @@ class ObjectMedium:
         """Another machine may have stored a blob again since it was found to be lost."""
         with suppress(MissingError):
             nbytes = await self.link.objects.size(f"{self.link.group}/{name}")
-            await self.link.index.add(name, nbytes, Worth.MIDDLE, namespace)
+            await self._add(name, nbytes, Worth.MIDDLE, namespace)
 
     def clear(self, is_meant: Callable[[str], bool]) -> None:
-        self.link.call(self._clear(is_meant)).result()
-
-    async def _clear(self, is_meant: Callable[[str], bool]) -> None:
-        for namespace in (await clear_namespaces(self.link, is_meant)).namespaces:
-            self._named.pop(namespace)
+        self.link.call(clear_namespaces(self.link, is_meant)).result()
 
     def note(self, uses: Sequence[Use]) -> Sequence[Blob]:
         return self.link.call(self._note(uses)).result()

@@ -2,39 +2,58 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from leftoff.store.keys import namespace_hash
 from leftoff.store.link import Link
 from leftoff.store.objects import NAME, MissingError, ObjectName
+
+_MAX_PASSES = 10  # over one namespace that others go on to store
 
 
 @dataclass
 class Cleared:
     """What was deleted. The bytes are those that the index knew of."""
 
-    namespaces: list[str] = field(default_factory=list)
     num_blobs: int = 0
     nbytes: int = 0
 
 
-async def clear_namespaces(link: Link, is_meant: Callable[[str], bool]) -> Cleared:
-    """Deletes all blobs of the namespaces that are meant, whoever has stored them.
+def name_of(namespace: str) -> str:
+    """The object of a group that says what a namespace is called."""
+    return f"{namespace_hash(namespace)}/{NAME}"
 
-    The name of a namespace goes last: where deleting breaks off, it is found when it is tried again.
+
+async def put_name(link: Link, namespace: str) -> None:
+    """Stores a namespace by name, beside its blobs: so it can be deleted, whatever becomes of the index."""
+    await link.objects.put_if_absent(f"{link.group}/{name_of(namespace)}", namespace.encode())
+
+
+async def clear_namespaces(link: Link, is_meant: Callable[[str], bool]) -> Cleared:
+    """Deletes all blobs of the namespaces that are meant, whoever has stored them, also while they are deleted.
+
+    The name of a namespace goes last: where deleting breaks off, it is found when it is tried again. Whoever stores
+    more of it from then on finds that the index does not know it, and stores its name again.
     """
     link.index_breaker.check()
     cleared = Cleared()
     for namespace in filter(is_meant, await _namespaces(link)):
-        hashed = namespace_hash(namespace)
-        known = map(ObjectName.parse, await link.index.names(f"{hashed}/*"))
-        await _remove(link, cleared, known)
-        async for objects in link.objects.listed(f"{link.group}/{hashed}"):
-            await _remove(link, cleared, (ObjectName.parse(f"{hashed}/{each.name}") for each in objects))
-        await link.objects.delete([f"{link.group}/{hashed}/{NAME}"])
+        for _ in range(_MAX_PASSES):
+            if not await _remove_blobs(link, namespace, cleared):
+                break
+        await link.objects.delete([f"{link.group}/{name_of(namespace)}"])
         await link.index.redis.zrem(link.index.keys.namespaces, namespace)
-        cleared.namespaces.append(namespace)
+        await _remove_blobs(link, namespace, cleared)  # those that were stored before it was out of the index
     return cleared
+
+
+async def _remove_blobs(link: Link, namespace: str, cleared: Cleared) -> int:
+    """Removes what the index knows of a namespace, then what is in the store; returns how many blobs it found."""
+    hashed, before = namespace_hash(namespace), cleared.num_blobs
+    await _remove(link, cleared, map(ObjectName.parse, await link.index.names(f"{hashed}/*")))
+    async for objects in link.objects.listed(f"{link.group}/{hashed}"):
+        await _remove(link, cleared, (ObjectName.parse(f"{hashed}/{each.name}") for each in objects))
+    return cleared.num_blobs - before
 
 
 async def _remove(link: Link, cleared: Cleared, found: Iterable[ObjectName | None]) -> None:

@@ -93,6 +93,16 @@ def test_entries_without_an_object_are_removed(opened: Opened, tmp_path: Path) -
     assert len(path.items) == 2
 
 
+def test_namespaces_whose_names_the_store_has_lost_are_named_again(opened: Opened, tmp_path: Path) -> None:
+    """Else nobody could find whose blobs they are, once the index has forgotten it too."""
+    blobs = opened("06" * 32)
+    stored(blobs, path_of(400, seed=304), namespace="mine/")
+    (name,) = (tmp_path / "store").rglob("name")
+    name.unlink()
+    blobs.medium.link.call(collector(blobs, 1 << 30).rebuild()).result()
+    assert name.read_text() == "mine/"
+
+
 def test_one_machine_collects_at_a_time(opened: Opened) -> None:
     one, other = opened(FINGERPRINT), opened(FINGERPRINT)
     key = one.medium.link.index.keys.lease("collector")

@@ -1,6 +1,6 @@
 """Two machines over one store, with a real Redis: what one has stored the other finds, verified or not at all."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from leftoff.blobs.medium import GoneError
 from leftoff.cache.blob_store import Item, Rank, Record, StoredPath, Wanted, Worth
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import view_of
+from leftoff.store.objects import Listed
 from leftoff.types import Tokens
 from tests.disk.stores import ARENA, page, path_of, snapshot
 from tests.patience import PATIENCE_S, until
@@ -177,3 +178,50 @@ def test_a_namespace_is_removed_whoever_has_stored_it(opened: Opened, tmp_path: 
     assert until(lambda: found(blobs, tokens, "mine/") is None)
     assert found(blobs, tokens, "yours/") is not None
     assert until(lambda: len([*(tmp_path / "store").rglob("*.300.2.300.*")]) == 1)
+
+
+def names(folder: Path) -> list[str]:
+    """The namespaces whose names are in the store."""
+    return sorted(file.read_text() for file in (folder / "store").glob("*/*/name"))
+
+
+def test_a_namespace_that_was_removed_has_its_name_again_when_more_of_it_is_stored(
+    opened: Opened, tmp_path: Path
+) -> None:
+    one, other = opened(), opened()
+    stored(one, path_of(400, seed=12), namespace="mine/")
+    assert names(tmp_path) == ["mine/"]
+    other.clear(lambda name: name == "mine/").result(PATIENCE_S)
+    assert names(tmp_path) == []
+    stored(one, path_of(400, seed=13), namespace="mine/")
+    assert names(tmp_path) == ["mine/"]
+
+
+def test_what_is_stored_while_its_namespace_is_removed_is_removed_too(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = opened(), opened()
+    objects, seeds = one.medium.link.objects, iter((15, 16))
+    listed, delete = objects.listed, objects.delete
+
+    def store_more() -> None:
+        if (seed := next(seeds, None)) is not None:
+            stored(other, path_of(400, seed=seed), namespace="mine/")
+
+    async def listed_and_stored(prefix: str) -> AsyncIterator[list[Listed]]:
+        async for chunk in listed(prefix):
+            yield chunk
+        store_more()
+
+    async def deleted_and_stored(objects: Sequence[str]) -> None:
+        await delete(objects)
+        if any(each.endswith("/name") for each in objects):
+            store_more()
+
+    monkeypatch.setattr(objects, "listed", listed_and_stored)
+    monkeypatch.setattr(objects, "delete", deleted_and_stored)
+    stored(other, path_of(400, seed=14), namespace="mine/")
+    one.clear(lambda name: name == "mine/").result(PATIENCE_S)
+    assert next(seeds, None) is None
+    assert [*(tmp_path / "store").rglob("*.300.2.300.*")] == []
+    assert [found(other, path_of(400, seed=seed), "mine/") for seed in (14, 15, 16)] == [None] * 3
