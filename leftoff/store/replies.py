@@ -18,6 +18,7 @@ _PATIENCE_S = 0.5
 _PUT_S = 5.0
 _DAY_MS = 86_400_000
 _SCANNED_AT_ONCE = 500
+_MAX_PASSES = 10  # over one namespace that others go on to put replies of
 
 
 def open_index_replies(link: Link, fingerprint: str, *, days: int = 30, key: FleetKey | None = None) -> MediumReplies:
@@ -93,10 +94,22 @@ class IndexReplies:
             listed: Any = await redis.smembers(keys.reply_namespaces)
             known = {"", *(name.decode("utf-8", "replace") for name in listed), *await self._link.index.namespaces()}
             for namespace in filter(is_meant, known):
-                async for key in redis.sscan_iter(self._of(namespace), count=_SCANNED_AT_ONCE):
-                    await redis.delete(keys.reply(key))
-                await redis.delete(self._of(namespace))
+                for _ in range(_MAX_PASSES):
+                    if not await self._remove_replies(namespace):
+                        break
                 await redis.srem(keys.reply_namespaces, namespace)
+                await self._remove_replies(namespace)  # those that were put before it was out of that set
+
+    async def _remove_replies(self, namespace: str) -> int:
+        """Removes the replies that are listed of a namespace, each with its entry in the list; returns how many."""
+        num_removed = 0
+        async for key in self._link.index.redis.sscan_iter(self._of(namespace), count=_SCANNED_AT_ONCE):
+            async with self._link.index.redis.pipeline(transaction=True) as pipe:
+                pipe.delete(self._link.index.keys.reply(key))
+                pipe.srem(self._of(namespace), key)
+                await pipe.execute()
+            num_removed += 1
+        return num_removed
 
     def _of(self, namespace: str) -> bytes:
         return self._link.index.keys.replies(namespace_hash(namespace))

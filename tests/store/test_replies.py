@@ -1,5 +1,8 @@
 """A reply that one machine has written is remembered on the others."""
 
+from collections.abc import AsyncIterator
+from typing import Any
+
 import pytest
 
 from leftoff.store.index import INDEX_PROBLEMS
@@ -36,6 +39,30 @@ def test_the_replies_of_a_namespace_are_removed(opened: Opened) -> None:
     (removed,) = replies.remove(lambda name: name == "")
     removed.result(PATIENCE_S)
     assert replies.get([b"m" * 32]) == {}
+
+
+def test_a_reply_that_is_put_while_its_namespace_is_removed_is_removed_too(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = [opened().medium.link for _ in range(3)]
+    one, other, third = (open_index_replies(link, FINGERPRINT) for link in links)
+    redis, keys = links[0].index.redis, iter((b"u" * 32, b"v" * 32))
+    sscan_iter = redis.sscan_iter
+
+    async def listed_and_put(*args: Any, **options: Any) -> AsyncIterator[bytes]:  # noqa: ANN401
+        async for each in sscan_iter(*args, **options):
+            yield each
+        if (key := next(keys, None)) is not None:
+            other.put(key, "mine/", b"put meanwhile")
+            assert until(lambda: third.get([key]))
+
+    monkeypatch.setattr(redis, "sscan_iter", listed_and_put)
+    other.put(b"t" * 32, "mine/", b"put before")
+    assert until(lambda: third.get([b"t" * 32]))
+    (removed,) = one.remove(lambda name: name == "mine/")
+    removed.result(PATIENCE_S)
+    assert next(keys, None) is None
+    assert third.get([b"t" * 32, b"u" * 32, b"v" * 32]) == {}
 
 
 def test_without_the_index_nothing_is_found_and_nobody_waits(opened: Opened, index: Redis) -> None:
