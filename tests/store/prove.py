@@ -29,6 +29,8 @@ WORDS = " ".join(
 ).split()
 REPLY_TOKENS = 24
 SLOWEST_S = 120.0  # of a request: a hang takes longer
+# Texts are compared: without --deterministic a near tie may turn out otherwise, since prompts are resumed elsewhere.
+FLAGS = ("--ctx", "8192", "--slots", "2", "--ram", "256", "--disk", "0", "--deterministic")
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,12 @@ def fleet(num_servers: int, *more: str, bucket: S3 | None = None, port: int | No
 
 
 def replica(made: Fleet, *more: str, model: str = "") -> AbstractContextManager[Server]:
-    flags = ("--ctx", "8192", "--slots", "2", "--ram", "256", "--disk", "0", "--store", made.store_url)
-    return serving(*flags, "--index", made.index.url, *more, model=model)
+    return serving(*FLAGS, "--store", made.store_url, "--index", made.index.url, *more, model=model)
 
 
 def alone(talks: Sequence[int], num_turns: int, header_words: int = 500) -> list[list[Told]]:
     """What one server says, without a store."""
-    with serving("--ctx", "8192", "--slots", "2", "--ram", "256", "--disk", "0", model="") as server:
+    with serving(*FLAGS, model="") as server:
         made = [Talk(first, header_words) for first in talks]
         return [[talk.turn(server.url) for _ in range(num_turns)] for talk in made]
 
