@@ -227,7 +227,9 @@ def erase_deleted(connection: sqlite3.Connection) -> None:
     connection.execute("VACUUM")
     (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if is_busy:
-        raise sqlite3.OperationalError("what was deleted is still in the journal: another process reads the database")
+        error = sqlite3.OperationalError("what was deleted is still in the journal: another process reads the database")
+        error.sqlite_errorcode = sqlite3.SQLITE_BUSY  # as sqlite's own errors have one: it is no damage
+        raise error
 
 
 def runs_back(path: HashedPath, end: int) -> Iterator[TokenRun]:
