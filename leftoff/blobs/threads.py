@@ -42,12 +42,15 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._is_ending = False
         self._thread = THREADS.start(self._run, name)
 
     def call(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
-        """Runs a coroutine on the loop; on one that is closed it is cancelled."""
-        if not self.loop.is_closed():
-            return asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Runs a coroutine on the loop; on one that is closing it is cancelled."""
+        with self._lock:
+            if not self._is_ending:
+                return asyncio.run_coroutine_threadsafe(work, self.loop)
         work.close()
         answer: Future[Result] = Future()
         answer.cancel()
@@ -60,12 +63,17 @@ class LoopThread:
             self._thread.join(_JOIN_S)
 
     async def _end(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with self._lock:
+            self._is_ending = True
+        await asyncio.sleep(0)  # all that was called until now is a task then
         tasks = asyncio.all_tasks(self.loop) - {asyncio.current_task()}  # also those that other threads wait for
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await ending()
-        self.loop.stop()
+        try:
+            await ending()
+        finally:
+            self.loop.stop()
 
     def _run(self) -> None:
         try:
