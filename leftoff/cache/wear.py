@@ -36,7 +36,7 @@ class RecentBytes:
         """Restores one from the `text` of another; it is empty if the text is none."""
         try:
             return cls(window_s, {int(number): int(nbytes) for number, nbytes in json.loads(text).items()})
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, OverflowError):
             return cls(window_s)
 
     @property
@@ -48,9 +48,14 @@ class RecentBytes:
         self._of_slices[number] = self._of_slices.get(number, 0) + nbytes
 
     def total(self, now: float) -> int:
-        first = int(now // self._slice_s) - _NUM_SLICES
-        for number in [each for each in self._of_slices if each < first]:
-            del self._of_slices[number]
+        """What an earlier process has moved later than `now`, since the clock was wrong, counts as if it were now."""
+        latest = int(now // self._slice_s)
+        of_slices = self._of_slices
+        self._of_slices = {}
+        for number, nbytes in of_slices.items():
+            if number >= latest - _NUM_SLICES:
+                kept_in = min(number, latest)
+                self._of_slices[kept_in] = self._of_slices.get(kept_in, 0) + nbytes
         return sum(self._of_slices.values())
 
 

@@ -114,7 +114,17 @@ def test_recent_bytes_are_forgotten_after_their_time() -> None:
     assert RecentBytes.parse(recent.text, DAY_S).total(1.2 * DAY_S) == 7
 
 
-@pytest.mark.parametrize("text", ["", "[]", "7", '{"a": 1}', "{"])
+def test_recent_bytes_from_when_the_clock_was_wrong_are_forgotten_too() -> None:
+    """Else a day that the clock was years ahead would be full until then."""
+    recent = RecentBytes(DAY_S)
+    recent.add(5, 1000 * DAY_S)
+    recent.add(7, DAY_S)
+    assert recent.total(DAY_S) == 12
+    assert recent.total(1.5 * DAY_S) == 12
+    assert recent.total(2.5 * DAY_S) == 0
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", '{"a": 1}', '{"1": Infinity}', "{"])
 def test_a_text_that_says_nothing_counts_nothing(text: str) -> None:
     assert RecentBytes.parse(text, DAY_S).total(0.0) == 0
 
