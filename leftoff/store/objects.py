@@ -58,11 +58,12 @@ class ObjectName:
 
     @classmethod
     def parse(cls, text: str) -> "ObjectName | None":
-        """Reads the text after the fingerprint; None for an object that is no blob."""
+        """Reads the text after the fingerprint; None for an object that is no blob, or not named as one would be."""
         with suppress(ValueError):
             namespace, _, name = text.split("/")
             run, end, kind, start, tag = name.split(".")
-            return cls(namespace, bytes.fromhex(run), int(end), int(kind), int(start), bytes.fromhex(tag))
+            found = cls(namespace, bytes.fromhex(run), int(end), int(kind), int(start), bytes.fromhex(tag))
+            return found if str(found) == text else None
         return None
 
     def __str__(self) -> str:

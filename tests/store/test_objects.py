@@ -1,4 +1,4 @@
-"""A store in a folder is for its user alone."""
+"""A store in a folder is for its user alone, and what is not named as a blob is none."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.store.objects import Objects, open_objects
+from leftoff.store.objects import ObjectName, Objects, open_objects
 
 
 @pytest.fixture(autouse=True)
@@ -34,3 +34,12 @@ def test_a_folder_is_private(tmp_path: Path, mode: int | None, of_folder: int, o
     for path in root.rglob("*"):
         assert path.stat().st_mode & 0o777 == (of_folder if path.is_dir() else of_file)
     assert (root / "secret").read_bytes() == b"content"
+
+
+def test_a_name_is_read_only_as_it_is_written() -> None:
+    """The index removes a blob by the name that is written: one that reads alike would be found again for ever."""
+    name = ObjectName("0123456789abcdef", b"\xaa" * 16, 300, 1, 256, b"\xbb" * 16)
+    assert ObjectName.parse(str(name)) == name
+    assert ObjectName.parse(str(name).replace("300", "0300")) is None
+    assert ObjectName.parse(str(name).upper()) is None
+    assert ObjectName.parse(str(name).replace("/bb/", "/bc/")) is None
