@@ -45,7 +45,7 @@ class IndexReplies:
         answer = self._link.call(self._get(keys))
         try:
             return answer.result(_PATIENCE_S)
-        except TimeoutError:
+        except (TimeoutError, CancelledError):  # the link may be closed
             answer.cancel()
             return {}
 

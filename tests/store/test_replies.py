@@ -75,6 +75,13 @@ def test_without_the_index_nothing_is_found_and_nobody_waits(opened: Opened, ind
         index.start()
 
 
+def test_once_the_link_is_closed_nothing_is_found(opened: Opened) -> None:
+    link = opened().medium.link
+    replies = open_index_replies(link, FINGERPRINT)
+    link.close()
+    assert replies.get([b"w" * 32]) == {}
+
+
 def test_an_index_that_has_forgotten_is_given_the_replies_again(opened: Opened, index: Redis) -> None:
     link = opened().medium.link
     replies = open_index_replies(link, FINGERPRINT)
