@@ -157,6 +157,7 @@ class ReplicaView:
         if delta.is_whole:
             self.held.clear()
         elif self.number is None or delta.number > self.number + 1:
+            self.number = None
             return False
         elif delta.number <= self.number:
             return True

@@ -94,6 +94,28 @@ def test_after_a_gap_everything_is_read_anew(server: Redis) -> None:
     following(server, play)
 
 
+def test_everything_is_read_anew_once_however_much_follows_the_gap(server: Redis) -> None:
+    async def play(fleet: Fleet, _: IndexFollower, teller: Teller) -> None:
+        teller.tell("a", Delta(1, one(b"1"), []))
+        teller.beat(replica("a"))
+        await until(lambda: "a" in fleet.views and fleet.views["a"].number == 1)
+        before = num_read_whole(teller)
+        teller.redis.hset(KEYS.held("a"), mapping={NUMBER: b"100"})
+        with teller.redis.pipeline(transaction=True) as pipe:
+            for number in range(3, 101):
+                pipe.xadd(KEYS.deltas, {"replica": "a", "delta": encode(Delta(number, [], []))})
+            pipe.execute()
+        await until(lambda: fleet.views["a"].number == 100)
+        assert num_read_whole(teller) - before < 10
+
+    following(server, play)
+
+
+def num_read_whole(teller: Teller) -> int:
+    stats: Any = teller.redis.info("commandstats")
+    return int(stats["cmdstat_hgetall"]["calls"])
+
+
 def test_without_an_index_what_was_known_stays_and_comes_back(server: Redis) -> None:
     async def play(fleet: Fleet, index: IndexFollower, teller: Teller) -> None:
         teller.beat(replica("a"))
