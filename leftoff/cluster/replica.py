@@ -171,12 +171,12 @@ class Heartbeats:
         return beat if self._key is None else self._key.sealed(replica_key(replica.id), beat)
 
     async def read(self, redis: Any) -> list[Replica]:  # noqa: ANN401
-        """The last heartbeat of every replica, of any fingerprint.
+        """The last heartbeat of every replica, of any fingerprint; of too many, those that have beaten last.
 
         Those of other versions are left out, and so are those of which the key does not show that a server sent them
         just now.
         """
-        ids = await redis.zrange(REPLICAS, 0, _MAX_REPLICAS - 1)
+        ids = await redis.zrange(REPLICAS, -_MAX_REPLICAS, -1)
         beats = await redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
         now = (await redis.time())[0] if self._key is not None and ids else 0
         pairs = zip(ids, beats, strict=True)
@@ -195,5 +195,5 @@ class Heartbeats:
 
 
 async def models(redis: Any) -> list[str]:  # noqa: ANN401
-    """The names of all models that a replica has, or had within a day."""
-    return [name.decode(errors="replace") for name in await redis.zrange(MODELS, 0, MAX_MODELS)]
+    """The names of all models that a replica has, or had within a day; of too many, the latest."""
+    return [name.decode(errors="replace") for name in await redis.zrange(MODELS, -MAX_MODELS, -1)]

@@ -6,9 +6,9 @@ import pytest
 from redis import Redis as Client
 from redis.asyncio import Redis as AsyncClient
 
-from leftoff.cluster.replica import EXPIRY_S, Heartbeats, Replica
+from leftoff.cluster.replica import EXPIRY_S, Heartbeats, Replica, models
 from leftoff.store.fleet_key import FleetKey
-from leftoff.store.keys import REPLICAS, replica_key
+from leftoff.store.keys import MODELS, REPLICAS, replica_key
 from tests.store.parts import Redis
 
 KEY, OTHER = FleetKey(b"a key of ours, long enough for all"), FleetKey(b"another key, that nobody of us has")
@@ -57,3 +57,18 @@ def test_one_that_cannot_be_read_hides_no_other(index: Redis) -> None:
 def test_an_old_heartbeat_cannot_be_sent_again(index: Redis) -> None:
     old = Heartbeats(KEY).encoded(OURS, now(index) - EXPIRY_S - 2)
     assert told(index, {"ours": old}, KEY) == []
+
+
+def test_of_too_many_the_latest_are_read(index: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of replicas that are gone stay in the list for an hour."""
+    monkeypatch.setattr("leftoff.cluster.replica._MAX_REPLICAS", 2)
+    monkeypatch.setattr("leftoff.cluster.replica.MAX_MODELS", 2)
+    contents = {name: Heartbeats(None).encoded(Replica(name, "http://one"), 0.0) for name in ("a", "b", "c")}
+    assert told(index, contents, None) == ["b", "c"]
+
+    async def read() -> list[str]:
+        async with AsyncClient.from_url(index.url) as redis:
+            await redis.zadd(MODELS, {"old": 1.0, "new": 2.0, "newest": 3.0})
+            return await models(redis)
+
+    assert asyncio.run(read()) == ["new", "newest"]
