@@ -32,9 +32,8 @@ _KEYS_AT_ONCE = 500  # sqlite takes no more values in one statement on old syste
 
 def open_replies(folder: Path, fingerprint: str, *, limit_bytes: int = _LIMIT_BYTES) -> MediumReplies | None:
     """The replies in the folder of a model, which this process has locked. None if the disk fails."""
-    path = folder / FILE
     try:
-        return MediumReplies(ReplyFile(path, _connect(path), limit_bytes), fingerprint)
+        return MediumReplies(ReplyFile.open(folder, limit_bytes), fingerprint)
     except (OSError, sqlite3.Error) as error:
         logger.warning("replies are not remembered beyond the end of the server: %s", describe(error, folder))
         return None
@@ -53,6 +52,12 @@ class ReplyFile:
         self._lock = threading.Lock()
         self._has_failed = False
 
+    @classmethod
+    def open(cls, folder: Path, limit_bytes: int = _LIMIT_BYTES) -> "ReplyFile":
+        """Opens the file in the folder of a model, or makes it. Raises `OSError` and `sqlite3.Error`."""
+        path = folder / FILE
+        return cls(path, _connect(path), limit_bytes)
+
     def get(self, keys: Sequence[bytes]) -> Mapping[bytes, Sealed]:
         found: dict[bytes, Sealed] = {}
         with self._reporting():
@@ -60,6 +65,11 @@ class ReplyFile:
                 some = keys[start : start + _KEYS_AT_ONCE]
                 query = f"SELECT key, namespace, seal, value FROM reply WHERE key IN ({','.join('?' * len(some))})"
                 found |= {key: Sealed(*row) for key, *row in self._connection.execute(query, some)}
+            now = clock.now()
+            with self._connection:  # when the file is full, what is used longest ago goes
+                self._connection.executemany(
+                    "UPDATE reply SET last_used = ? WHERE key = ?", [(now, key) for key in found]
+                )
         return found
 
     def put(self, values: Mapping[bytes, Sealed]) -> None:

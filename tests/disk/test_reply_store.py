@@ -78,6 +78,18 @@ def test_it_stays_below_its_limit(tmp_path: Path) -> None:
     assert b"3-99" in found, "the newest is kept"
 
 
+def test_what_was_read_lately_stays_when_it_is_full(tmp_path: Path) -> None:
+    store = opened(tmp_path, limit_bytes=200_000)
+    store.put(b"used", "", b"x" * 1000)
+    store.close()
+    for part in range(4):
+        store = opened(tmp_path, limit_bytes=200_000)
+        assert store.get([b"used"]), part
+        for number in range(100):
+            store.put(b"%d-%d" % (part, number), "", b"x" * 1000)
+        store.close()
+
+
 @pytest.mark.parametrize("column", ["value", "seal"])
 def test_what_is_not_as_it_was_written_is_left_out(tmp_path: Path, column: str) -> None:
     store = opened(tmp_path)
