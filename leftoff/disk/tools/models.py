@@ -16,7 +16,7 @@ from leftoff.disk.errors import PROBLEMS, DamagedIndexError, FolderBusyError, Fo
 from leftoff.disk.folder import BLOBS, LAYOUT, FolderLock, ModelFolder, holder, is_locked, noted_rate
 from leftoff.disk.index import FILE, Index
 from leftoff.disk.picture_files import PictureFiles
-from leftoff.disk.reply_store import open_replies
+from leftoff.disk.reply_store import ReplyFile
 
 _BATCH_BYTES = 64 << 20  # are removed at a time, since each time takes a synced transaction
 
@@ -157,10 +157,8 @@ class ClosedFolder:
             try:
                 folder.open()
                 folder.clear(is_meant)
-                if (replies := open_replies(self.path, before.fingerprint)) is not None:
-                    with closing(replies):
-                        for removed in replies.remove(is_meant):
-                            removed.result()
+                with closing(ReplyFile.open(self.path)) as replies:
+                    replies.remove(is_meant)
                 PictureFiles(self.path, 0).remove(is_meant)
             finally:
                 folder.close()

@@ -10,6 +10,7 @@ from leftoff.blobs import clock
 from leftoff.cache.budget import ByteBudget
 from leftoff.cache.capacity import Capacity
 from leftoff.cache.policy import ValuePerByte
+from leftoff.disk import reply_store
 from leftoff.disk.folder import model_folder, note_model
 from leftoff.disk.medium import open_folder
 from leftoff.disk.tools import models as tools
@@ -126,3 +127,11 @@ def test_a_large_folder_without_a_sound_index_goes_as_a_whole(root: Path, monkey
     capacity = make_room(root, int(2.5 * each))
     assert {usage.label for usage in models(root)} == {"model 2", "model 0"}
     assert capacity.used_bytes == file_bytes(root) == 2 * each
+
+
+def test_who_deletes_is_told_that_replies_could_not_be(root: Path) -> None:
+    """They would be found again, though all was said to be deleted."""
+    folder = model_folder(root, FINGERPRINTS[0])
+    (folder / reply_store.FILE).mkdir()
+    with pytest.raises(OSError, match=reply_store.FILE):
+        ClosedFolder(folder, Capacity(1 << 30)).forget(lambda _: True)
