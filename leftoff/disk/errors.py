@@ -4,9 +4,12 @@ The server runs on without the disk tier; every message names the folder and the
 """
 
 import errno
+import logging
 import os
 import sqlite3
 from pathlib import Path
+
+logger = logging.getLogger("leftoff.disk")
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -79,6 +82,20 @@ def describe(problem: Exception, folder: Path) -> str:
     if number in _GONE:
         return f"{folder} is gone: it will be made again"
     return f"{folder} fails ({problem}): look at the disk, or give another --cache-dir"
+
+
+class FirstProblem:
+    """Logs the first problem of what is kept in a folder, and no later one: the server works without it."""
+
+    def __init__(self, meaning: str, folder: Path) -> None:
+        self._meaning = meaning
+        self._folder = folder
+        self._is_told = False
+
+    def tell(self, problem: Exception) -> None:
+        if not self._is_told:
+            self._is_told = True
+            logger.warning("%s: %s", self._meaning, describe(problem, self._folder))
 
 
 def _cannot_be_made(problem: Exception, folder: Path) -> bool:

@@ -207,6 +207,12 @@ def _side_by_side(sync: Callable[..., None], *arguments: Collection[Any]) -> Non
             pass
 
 
+def read_small(path: Path, limit_bytes: int = -1) -> bytes:
+    """Reads a file that `write_small` wrote. `OSError` if it is none, or a link."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        return file.read(limit_bytes)
+
+
 def write_small(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all; after a loss of power perhaps empty, which its reader must notice."""
     unfinished = path.with_name(f"{secrets.token_hex(8)}{UNFINISHED}")

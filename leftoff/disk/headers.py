@@ -5,17 +5,15 @@ used least recently. The time of a file is that of its last use. What was learne
 names and a suffix of its own.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from blake3 import blake3
 
-from leftoff.disk.errors import describe
-from leftoff.disk.files import UNFINISHED, make_folder, write_small
-
-logger = logging.getLogger("leftoff.disk")
+from leftoff.disk.errors import FirstProblem
+from leftoff.disk.files import UNFINISHED, make_folder, read_small, write_small
 
 FOLDER = "headers"
 LEARNED = ".learned"  # the suffix of what was learned of headers
@@ -34,7 +32,7 @@ class HeaderFiles:
     ) -> None:
         self._folder = root / FOLDER
         self._suffix, self._max_per_owner, self._limit = suffix, max_per_owner, limit
-        self._has_failed = False
+        self._problem = FirstProblem("headers, or what was learned of them, are not kept", self._folder)
 
     def put(self, owner: str, content: bytes) -> None:
         """Keeps a header, or notes that it was used again."""
@@ -44,7 +42,7 @@ class HeaderFiles:
         except FileNotFoundError:
             self._add(path, owner, content)
         except OSError as error:
-            self._tell(error)
+            self._problem.tell(error)
 
     def keep(self, owner: str, name: str, content: bytes) -> None:
         """Keeps something under a name, in place of what had it."""
@@ -54,16 +52,17 @@ class HeaderFiles:
         try:
             self._path(owner, name).unlink(missing_ok=True)
         except OSError as error:
-            self._tell(error)
+            self._problem.tell(error)
 
     def last(self, owner: str | None = None) -> Iterator[bytes]:
         """The headers of an owner, or of all, the last used first."""
         for path in self._paths(owner):
             try:
-                with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                    yield file.read(_MAX_BYTES)
-            except OSError as error:  # it was removed meanwhile, or is no file
-                self._tell(error)
+                yield read_small(path, _MAX_BYTES)
+            except FileNotFoundError:  # another server has removed it meanwhile
+                continue
+            except OSError as error:  # it is no file
+                self._problem.tell(error)
 
     def remove(self, is_meant: Callable[[str, bytes], bool] = lambda _owner, _content: True) -> int:
         """Deletes headers by owner and content, and what was left unfinished; returns how many. Raises `OSError`."""
@@ -71,10 +70,11 @@ class HeaderFiles:
             return 0
         num_removed = 0
         for path in self._folder.iterdir():
-            owner = path.name.partition(".")[0]
-            if path.suffix == UNFINISHED or is_meant(owner, path.read_bytes() if path.is_file() else b""):
-                path.unlink(missing_ok=True)
-                num_removed += 1
+            with suppress(FileNotFoundError):  # another server has removed it meanwhile
+                content = path.read_bytes() if path.is_file() else b""
+                if path.suffix == UNFINISHED or is_meant(_owner_of(path.name), content):
+                    path.unlink()
+                    num_removed += 1
         return num_removed
 
     def _add(self, path: Path, owner: str, content: bytes) -> None:
@@ -87,21 +87,21 @@ class HeaderFiles:
             for old in extra:
                 old.unlink(missing_ok=True)
         except OSError as error:
-            self._tell(error)
+            self._problem.tell(error)
 
     def _paths(self, owner: str | None = None) -> list[Path]:
         """The last used first."""
-        try:
-            files = [file for file in os.scandir(self._folder) if file.name.endswith(self._suffix)]
-            own = [file for file in files if owner is None or file.name.partition(".")[0] == owner]
-            return [Path(file) for file in sorted(own, key=lambda file: file.stat().st_mtime_ns, reverse=True)]
-        except OSError:
-            return []
+        used_at: dict[Path, int] = {}
+        with suppress(OSError):
+            for file in os.scandir(self._folder):
+                if file.name.endswith(self._suffix) and (owner is None or _owner_of(file.name) == owner):
+                    with suppress(FileNotFoundError):  # another server has removed it meanwhile
+                        used_at[Path(file)] = file.stat().st_mtime_ns
+        return sorted(used_at, key=used_at.__getitem__, reverse=True)
 
     def _path(self, owner: str, name: str) -> Path:
         return self._folder / f"{owner}.{name}{self._suffix}"
 
-    def _tell(self, error: OSError) -> None:
-        if not self._has_failed:
-            logger.warning("headers, or what was learned of them, are not kept: %s", describe(error, self._folder))
-        self._has_failed = True
+
+def _owner_of(name: str) -> str:
+    return name.partition(".")[0]

@@ -80,3 +80,30 @@ def test_what_has_a_name_is_replaced_and_dropped_by_it(tmp_path: Path) -> None:
         files.keep("bob", f"n{number}", b"y")
     assert len([*files.last("ann")]) <= 2
     assert len([*files.last()]) == 3
+
+
+def test_what_another_server_removes_meanwhile_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, folder, scandir = HeaderFiles(tmp_path), tmp_path / FOLDER, os.scandir
+    for second, content in enumerate((b"a", b"b", b"c", b"d")):
+        put(files, tmp_path, "", content, second)
+    latest = files.last()
+    assert next(latest) == b"d"
+    remove(folder, b"c")
+    assert [*latest] == [b"b", b"a"]
+
+    def listed(path: Path) -> list["os.DirEntry[str]"]:
+        found = [*scandir(path)]
+        remove(folder, b"b")
+        return found
+
+    monkeypatch.setattr("leftoff.disk.headers.os.scandir", listed)
+    assert [*files.last()] == [b"d", b"a"]
+    assert caplog.text == ""
+
+
+def remove(folder: Path, content: bytes) -> None:
+    for path in folder.iterdir():
+        if path.read_bytes() == content:
+            path.unlink()
