@@ -13,8 +13,8 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from leftoff.disk.errors import describe
-from leftoff.disk.files import UNFINISHED, make_folder, write_small
+from leftoff.disk.errors import FirstProblem
+from leftoff.disk.files import UNFINISHED, make_folder, read_small, write_small
 
 logger = logging.getLogger("leftoff.disk")
 
@@ -32,25 +32,27 @@ class PictureFiles:
         self._limit_bytes = limit_bytes
         self._count = count
         self._lock = threading.Lock()
-        self._has_failed = False
+        self._problem = FirstProblem("pictures are not kept", self._folder)
         self._counted()
 
     def get(self, owner: str, key: bytes) -> bytes | None:
         """None if there is no such file, or if it is damaged."""
         path = self._path(owner, key)
         try:
-            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                checksum, content = file.read(_CHECKSUM_BYTES), file.read()
-            if checksum != _checksum(key, content):
+            kept = read_small(path)
+            content = kept[_CHECKSUM_BYTES:]
+            if kept[:_CHECKSUM_BYTES] != _checksum(key, content):
                 logger.warning("%s is damaged: its picture is encoded again", path)
-                path.unlink(missing_ok=True)
+                with self._lock:
+                    path.unlink(missing_ok=True)
+                    self._counted()
                 return None
             os.utime(path)
             return content
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._tell(error)
+            self._problem.tell(error)
             return None
 
     def put(self, owner: str, key: bytes, content: bytes) -> None:
@@ -65,7 +67,7 @@ class PictureFiles:
                 write_small(self._path(owner, key), _checksum(key, content) + content)
                 self._counted()
         except OSError as error:
-            self._tell(error)
+            self._problem.tell(error)
 
     def remove(self, is_meant: Callable[[str], bool]) -> None:
         """Deletes the pictures of the namespaces that are meant. Raises `OSError`."""
@@ -96,11 +98,6 @@ class PictureFiles:
 
     def _path(self, owner: str, key: bytes) -> Path:
         return self._folder / f"{owner}.{key.hex()}{_SUFFIX}"
-
-    def _tell(self, error: OSError) -> None:
-        if not self._has_failed:
-            logger.warning("pictures are not kept: %s", describe(error, self._folder))
-        self._has_failed = True
 
 
 def _checksum(key: bytes, content: bytes) -> bytes:

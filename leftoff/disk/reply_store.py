@@ -10,7 +10,7 @@ from pathlib import Path
 
 from leftoff.blobs import clock
 from leftoff.blobs.replies import MediumReplies, Sealed
-from leftoff.disk.errors import describe
+from leftoff.disk.errors import FirstProblem, describe
 from leftoff.disk.files import FILE_MODE
 from leftoff.disk.index import erase_deleted
 
@@ -45,18 +45,16 @@ class ReplyFile:
     seal_bytes = 32
     gather_s = 0.2
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, limit_bytes: int) -> None:
-        self._path = path
+    def __init__(self, folder: Path, connection: sqlite3.Connection, limit_bytes: int) -> None:
         self._connection = connection
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self._has_failed = False
+        self._problem = FirstProblem("replies are not kept", folder)
 
     @classmethod
     def open(cls, folder: Path, limit_bytes: int = _LIMIT_BYTES) -> "ReplyFile":
         """Opens the file in the folder of a model, or makes it. Raises `OSError` and `sqlite3.Error`."""
-        path = folder / FILE
-        return cls(path, _connect(path), limit_bytes)
+        return cls(folder, _connect(folder / FILE), limit_bytes)
 
     def get(self, keys: Sequence[bytes]) -> Mapping[bytes, Sealed]:
         found: dict[bytes, Sealed] = {}
@@ -110,9 +108,7 @@ class ReplyFile:
             with self._lock:
                 yield
         except (OSError, sqlite3.Error) as error:
-            if not self._has_failed:
-                logger.warning("replies are not kept: %s", describe(error, self._path.parent))
-            self._has_failed = True
+            self._problem.tell(error)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
