@@ -113,7 +113,7 @@ class MediumBlobStore(Generic[M]):
 
         def take(found: "Future[PathBlobs | None]") -> None:
             try:
-                path = found.result()
+                path = found.result() if not found.cancelled() else None  # the link may be closed
                 answer.set_result(self._with_entries(path) if path is not None else None)
             except Exception:
                 logger.exception("an unforeseen error in a search")

@@ -152,6 +152,13 @@ def test_a_blob_that_was_gone_and_is_stored_again_stays(opened: Opened, tmp_path
     assert len(again.items) == 3
 
 
+def test_once_the_link_is_closed_nothing_is_found(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    blobs = opened()
+    blobs.medium.link.close()
+    assert found(blobs, path_of(400, seed=9)) is None
+    assert caplog.text == ""
+
+
 def test_what_waits_is_not_written_once_it_is_released(opened: Opened, index: Redis) -> None:
     tokens, blobs = path_of(400, seed=10), opened()
     index.freeze()
