@@ -50,8 +50,9 @@ class RouterApp:
         self._guarded: ASGIApp = self._answer
         for guard in reversed(guards):
             self._guarded = guard.cls(self._guarded, *guard.args, **guard.kwargs)
-        self._health = HealthFollower(self.fleet, find_urls, health_s) if find_urls is not None else None
+        health = HealthFollower(self.fleet, find_urls, health_s) if find_urls is not None else None
         self._index = index = IndexFollower(index_url, self.fleet, key) if index_url else None
+        self._followers = [follower for follower in (index, health) if follower is not None]
         self._meters = Meters(self.fleet, (lambda: index.is_reachable) if index is not None else None)
         if index_url and key is None:
             logger.warning(NO_KEY)
@@ -83,17 +84,13 @@ class RouterApp:
 
     def start(self) -> None:
         """Begins to follow the index, and to ask replicas that are not in it for their health."""
-        if self._index is not None:
-            self._index.start()
         self._proxy = Proxy(Router(self.fleet, self._index), self._meters)
-        if self._health is not None:
-            self._health.start()
+        for follower in self._followers:
+            follower.start()
 
     async def close(self) -> None:
-        if self._health is not None:
-            await self._health.close()
-        if self._index is not None:
-            await self._index.close()
+        for follower in self._followers:
+            await follower.close()
         if self._proxy is not None:
             await self._proxy.close()
 
