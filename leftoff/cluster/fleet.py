@@ -96,26 +96,25 @@ class Fleet:
     @property
     def servers(self) -> dict[str, list[ReplicaView]]:
         """The replicas by the URL of their server."""
-        servers: dict[str, list[ReplicaView]] = {}
-        for view in self.views.values():
-            servers.setdefault(view.told.url, []).append(view)
-        return servers
+        return self._grouped(lambda view: view.told.url)
 
     @property
     def work(self) -> dict[str, Work]:
         """The requests on their way to each replica and the seconds of its unread prompts, by URL."""
-        work = {url: [view.work for view in views] for url, views in self.servers.items()}
         return {
-            url: Work(sum(each.requests for each in all_), sum(each.read_s for each in all_))
-            for url, all_ in work.items()
+            url: Work(sum(view.work.requests for view in views), sum(view.work.read_s for view in views))
+            for url, views in self.servers.items()
         }
 
     @property
     def groups(self) -> dict[str, list[ReplicaView]]:
         """The replicas by fingerprint: only those of one group share anything."""
+        return self._grouped(lambda view: view.told.fingerprint)
+
+    def _grouped(self, name_of: Callable[[ReplicaView], str]) -> dict[str, list[ReplicaView]]:
         groups: dict[str, list[ReplicaView]] = {}
         for view in self.views.values():
-            groups.setdefault(view.told.fingerprint, []).append(view)
+            groups.setdefault(name_of(view), []).append(view)
         return groups
 
 
