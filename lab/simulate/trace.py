@@ -7,7 +7,7 @@ their lists begin with. What is left over at the end of a prompt, less than a bl
     [0 ·················· prompt_tokens ·· )
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -61,5 +61,9 @@ class Trace:
 
     @cached_property
     def num_ids(self) -> int:
-        """Block ids are below this."""
-        return 1 + max(last for request in self.requests for _, last in request.spans)
+        return num_ids(self.requests)
+
+
+def num_ids(requests: Iterable[Request]) -> int:
+    """Block ids are below this."""
+    return 1 + max(last for request in requests for _, last in request.spans)

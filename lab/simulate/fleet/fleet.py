@@ -8,7 +8,7 @@ import heapq
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import chain, count
 from operator import attrgetter
 
 import numpy as np
@@ -18,7 +18,7 @@ from lab.simulate.fleet.routers import ROUTERS
 from lab.simulate.fleet.store import SharedStore, Stock
 from lab.simulate.llm import Llm
 from lab.simulate.outcome import Totals, totals
-from lab.simulate.trace import Request, Session
+from lab.simulate.trace import Request, Session, num_ids
 from leftoff.cluster.score import Estimate
 
 _UNESTIMATED = Estimate(0.0, 0.0, 0.0, 0.0)
@@ -51,11 +51,12 @@ class Play:
 
     def __init__(self, sessions: Sequence[Session], block_tokens: int, llm: Llm, fleet: Fleet) -> None:
         self._sessions = [list(session) for session in sessions]
-        self._store = SharedStore(num_ids(sessions), block_tokens) if fleet.line is not None else None
+        num_blocks = num_ids(chain.from_iterable(sessions))
+        self._store = SharedStore(num_blocks, block_tokens) if fleet.line is not None else None
         self._replicas = [
             Replica(llm, block_tokens, fleet.ram_bytes, self._store, fleet.line) for _ in range(fleet.num_replicas)
         ]
-        self._router = ROUTERS[fleet.router](self._replicas, num_ids(sessions), self._store)
+        self._router = ROUTERS[fleet.router](self._replicas, num_blocks, self._store)
         self._order = count()
         self._events: list[tuple[float, int, Request | Replica]] = []
         self._next = [0] * len(sessions)
@@ -116,7 +117,7 @@ class Play:
             self._begin(self._replicas.index(replica), now_s)
 
     def _outcome(self, end_s: float, seconds: float) -> FleetOutcome:
-        requests = [request for session in self._sessions for request in session]
+        requests = [*chain.from_iterable(self._sessions)]
         return FleetOutcome(
             **asdict(totals(requests, int(self._computed.sum()), np.array(self._ttft_ms))),
             busy=self._busy_s / end_s / len(self._replicas),
@@ -133,17 +134,12 @@ def single_machine(sessions: Sequence[Session], block_tokens: int, llm: Llm, fle
 
     It serves them in the order in which they come, however busy it is: what is compared is what is kept and found.
     """
-    store = SharedStore(num_ids(sessions), block_tokens) if fleet.line is not None else None
+    requests = sorted(chain.from_iterable(sessions), key=attrgetter("time_s"))
+    store = SharedStore(num_ids(requests), block_tokens) if fleet.line is not None else None
     whole = Replica(llm, block_tokens, fleet.num_replicas * fleet.ram_bytes, store, fleet.line)
-    requests = sorted((request for session in sessions for request in session), key=attrgetter("time_s"))
     computed = 0
     for request in requests:
         whole.queue.append(Waiting(request, request.blocks(), request.time_s, _UNESTIMATED))
         computed += whole.begin(request.time_s)[0]
         whole.end()
     return computed
-
-
-def num_ids(sessions: Sequence[Session]) -> int:
-    """Block ids are below this."""
-    return 1 + max(last for session in sessions for each in session for _, last in each.spans)

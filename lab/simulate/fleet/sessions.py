@@ -10,10 +10,11 @@ share its header, as people with the same client do, and nothing else:
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
-from lab.simulate.trace import Recording, Request, Session, Span
+from lab.simulate.trace import Recording, Request, Session, Span, num_ids
 
 
 def generate(recording: Recording, num_lanes: int, num_sessions: int) -> list[Session]:
@@ -22,7 +23,7 @@ def generate(recording: Recording, num_lanes: int, num_sessions: int) -> list[Se
     The first of each lane begins in the middle of another's time, so that not all of them read their header at once.
     """
     rng = np.random.default_rng(1)
-    stride = 1 + max(last for session in recording.sessions for each in session for _, last in each.spans)
+    stride = num_ids(chain.from_iterable(recording.sessions))
     usual_s = float(np.median([session[-1].time_s for session in recording.sessions]))
     free_from = sorted(rng.uniform(0, usual_s, num_lanes).tolist())
     made: list[Session] = []
