@@ -20,6 +20,7 @@ from rich.table import Table
 from lab.bench.completion import stream
 from lab.bench.process import Process
 from lab.speed.agent_work import Work, agent_work, nothing_to_repeat
+from leftoff.hub.reference import default_model
 
 OFF, ON, PEER = "leftoff --draft off", "leftoff", "llama-server"
 Rates = dict[str, list[float]]  # by side
@@ -67,7 +68,7 @@ def show(found: dict[str, Rates], sides: Iterable[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", nargs="?", default="leftoff/models/leftoff-tiny-q8_0.gguf")
+    parser.add_argument("model", nargs="?", default=str(default_model()))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", action="store_true")

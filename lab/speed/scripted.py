@@ -24,6 +24,7 @@ from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.measure import measure_batches, measure_change
 from leftoff.engine.model import Model
+from leftoff.hub.reference import default_model
 from leftoff.machine import default_threads
 from leftoff.scheduler.job import Finish, Job, Timings
 from leftoff.scheduler.run import Run
@@ -115,7 +116,7 @@ def play(scheduler: Scheduler, texts: Sequence[tuple[list[int], list[int]]]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", nargs="?", default="leftoff/models/leftoff-tiny-q8_0.gguf")
+    parser.add_argument("model", nargs="?", default=str(default_model()))
     parser.add_argument("--prompt", type=int, default=1024)
     parser.add_argument("--reply", type=int, default=384)
     parser.add_argument("--rounds", type=int, default=5)
