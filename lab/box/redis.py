@@ -232,7 +232,7 @@ class Database:
             self._values[at] = b"".join(blob + b" " for blob in there if not blob.startswith(prefix))
             self._drop_empty(at)
         else:
-            size = num_removed * (nbytes // (self.zcard(blobs) + 1))
+            size = num_removed * (max(0, nbytes) // (self.zcard(blobs) + 1))
         self._values[total] = b"%d" % (nbytes - size)
         return size
 

@@ -61,7 +61,7 @@ for blob in string.gmatch(redis.call('GET', KEYS[1]) or '', '%S+') do
   else kept = kept .. blob .. ' ' end
 end
 if nbytes == 0 then
-  local total = tonumber(redis.call('GET', KEYS[3]) or 0)
+  local total = math.max(0, tonumber(redis.call('GET', KEYS[3]) or 0))
   nbytes = num_removed * math.floor(total / (redis.call('ZCARD', KEYS[2]) + 1))
 elseif kept == '' then redis.call('DEL', KEYS[1])
 else redis.call('SET', KEYS[1], kept, 'KEEPTTL') end

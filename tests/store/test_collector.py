@@ -8,6 +8,7 @@ from redis import Redis as Client
 from leftoff.cache.blob_store import Rank, Record, Worth
 from leftoff.store.collector import Collector
 from leftoff.store.index import IndexUsage
+from leftoff.store.objects import ObjectName
 from tests.disk.stores import FINGERPRINT, page, path_of
 from tests.patience import PATIENCE_S, until
 from tests.store.conftest import Opened, SharedBlobs
@@ -79,6 +80,19 @@ def test_bytes_are_counted_once_also_if_a_full_redis_evicts_entries(opened: Open
         assert link.call(link.index.usage()).result() == usage
         evict()
         link.call(collector(blobs, 0).prune(0)).result()
+        assert link.call(link.index.usage()).result() == IndexUsage(0, 0)
+
+
+def test_bytes_that_a_full_redis_has_evicted_stop_no_collecting(opened: Opened, index: Redis) -> None:
+    """With allkeys-lru any key may go, also the sum of the bytes, which is below zero then."""
+    blobs, tokens, client = opened("08" * 32), path_of(400, seed=307), Client.from_url(index.url)
+    link = blobs.medium.link
+    with closing(client):
+        stored(blobs, tokens)
+        client.delete(link.index.keys.bytes)
+        names = [name for name in map(ObjectName.parse, link.call(link.index.names()).result()) if name is not None]
+        for _ in range(2):  # as the collector does
+            link.call(link.index.remove(names)).result()
         assert link.call(link.index.usage()).result() == IndexUsage(0, 0)
 
 
