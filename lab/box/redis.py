@@ -236,6 +236,13 @@ class Database:
         self._values[total] = b"%d" % (nbytes - size)
         return size
 
+    def forget_namespace(self, keys: Sequence[bytes], args: Sequence[bytes]) -> int:
+        last_used = self.zscore(keys[0], args[0])
+        if last_used is not None and self.time()[0] - last_used < float(args[1]):
+            return 0
+        self.zrem(keys[0], args[0])
+        return 1
+
     def renew(self, keys: Sequence[bytes], args: Sequence[bytes]) -> int:
         return int(self.get(keys[0]) == args[0] and self.pexpire(keys[0], args[1]))
 
@@ -247,6 +254,7 @@ _SCRIPTS = {
     index._ADD: Database.add,
     index._TOUCH: Database.touch,
     index._REMOVE: Database.remove,
+    index._FORGET: Database.forget_namespace,
     index._RENEW: Database.renew,
 }
 

@@ -9,9 +9,10 @@ import asyncio
 import logging
 import random
 
+from leftoff.store.keys import namespace_hash
 from leftoff.store.link import PROBLEMS, Link
-from leftoff.store.namespaces import name_of, put_name
-from leftoff.store.objects import ObjectName
+from leftoff.store.namespaces import drop_name, put_name
+from leftoff.store.objects import NAME, ObjectName
 
 logger = logging.getLogger("leftoff.store")
 
@@ -70,25 +71,35 @@ class Collector:
         return removed
 
     async def rebuild(self) -> int:
-        """Makes the index agree with the objects, and names all namespaces; returns how many blobs it lacked."""
+        """Makes the index agree with the objects; returns how many blobs it lacked."""
         link, num_added = self._link, 0
         unseen = await link.index.names()
-        nameless = {name_of(namespace): namespace for namespace in await link.index.namespaces()}
+        named, filled = set[str](), set[str]()
         async for objects in link.objects.listed(link.group):
             await link.index.renew_lease(self._key, _LEASE_MS)
-            for each in objects:
-                unseen.discard(each.name)
-                nameless.pop(each.name, None)
-            named = [(ObjectName.parse(each.name), each.nbytes) for each in objects]
-            num_added += await link.index.add_all((name, nbytes) for name, nbytes in named if name is not None)
+            unseen.difference_update(each.name for each in objects)
+            named.update(each.name.removesuffix(f"/{NAME}") for each in objects if each.name.endswith(f"/{NAME}"))
+            parsed = [(ObjectName.parse(each.name), each.nbytes) for each in objects]
+            blobs = [(name, nbytes) for name, nbytes in parsed if name is not None]
+            filled.update(name.namespace for name, _ in blobs)
+            num_added += await link.index.add_all(blobs)
         gone = [name for name in map(ObjectName.parse, unseen) if name is not None]
         for start in range(0, len(gone), _AT_ONCE):
             await link.index.remove(gone[start : start + _AT_ONCE])
-        for namespace in nameless.values():
-            await put_name(link, namespace)
+        await self._mend_names(named, filled)
         if num_added or gone:
             logger.warning("the index had lost %d blobs of the store, and knew %d too many", num_added, len(gone))
         return num_added
+
+    async def _mend_names(self, named: set[str], filled: set[str]) -> None:
+        """Names the namespaces that the index knows; those that have no blobs lose their names after a while."""
+        link = self._link
+        known = {namespace_hash(namespace): namespace for namespace in await link.index.namespaces()}
+        for hashed in known.keys() - named:
+            await put_name(link, known[hashed])
+        for hashed in named - filled:
+            await link.index.renew_lease(self._key, _LEASE_MS)
+            await drop_name(link, hashed, link.index.max_age_s)
 
     async def _remove(self, names: list[ObjectName]) -> int:
         """Removes blobs; one that was stored again meanwhile is taken out of the index once more."""

@@ -68,6 +68,13 @@ else redis.call('SET', KEYS[1], kept, 'KEEPTTL') end
 redis.call('DECRBY', KEYS[3], nbytes)
 return nbytes
 """
+# KEYS: namespaces; ARGV: namespace, seconds
+_FORGET = """
+local last_used = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if last_used and redis.call('TIME')[1] - last_used < tonumber(ARGV[2]) then return 0 end
+redis.call('ZREM', KEYS[1], ARGV[1])
+return 1
+"""
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 
 
@@ -98,7 +105,7 @@ class Index:
         self.redis = redis
         script = self.redis.register_script
         self._add, self._touch, self._remove = script(_ADD), script(_TOUCH), script(_REMOVE)
-        self._renew = script(_RENEW)
+        self._forget, self._renew = script(_FORGET), script(_RENEW)
 
     async def close(self) -> None:
         await self.redis.aclose()
@@ -183,6 +190,10 @@ class Index:
     async def namespaces(self) -> list[str]:
         names: Any = await self.redis.zrange(self.keys.namespaces, 0, -1)
         return [name.decode("utf-8", "replace") for name in names]
+
+    async def forget_namespace(self, namespace: str, unused_s: float) -> bool:
+        """False if something of it was stored later than so long ago: then it stays known."""
+        return bool(await self._forget([self.keys.namespaces], [namespace, unused_s]))
 
     # --- leases: never a condition of correctness
 

@@ -19,14 +19,18 @@ class Cleared:
     nbytes: int = 0
 
 
-def name_of(namespace: str) -> str:
-    """The object of a group that says what a namespace is called."""
-    return f"{namespace_hash(namespace)}/{NAME}"
-
-
 async def put_name(link: Link, namespace: str) -> None:
     """Stores a namespace by name, beside its blobs: so it can be deleted, whatever becomes of the index."""
-    await link.objects.put_if_absent(f"{link.group}/{name_of(namespace)}", namespace.encode())
+    await link.objects.put_if_absent(_name_of(link, namespace_hash(namespace)), namespace.encode())
+
+
+async def drop_name(link: Link, hashed: str, unused_s: float) -> None:
+    """Removes the name of a namespace without blobs, unless something of it was stored later than so long ago."""
+    with suppress(MissingError):
+        namespace = await _read_name(link, hashed)
+        await link.objects.delete([_name_of(link, hashed)])
+        if not await link.index.forget_namespace(namespace, unused_s):
+            await put_name(link, namespace)
 
 
 async def clear_namespaces(link: Link, is_meant: Callable[[str], bool]) -> Cleared:
@@ -41,7 +45,7 @@ async def clear_namespaces(link: Link, is_meant: Callable[[str], bool]) -> Clear
         for _ in range(_MAX_PASSES):
             if not await _remove_blobs(link, namespace, cleared):
                 break
-        await link.objects.delete([f"{link.group}/{name_of(namespace)}"])
+        await link.objects.delete([_name_of(link, namespace_hash(namespace))])
         await link.index.redis.zrem(link.index.keys.namespaces, namespace)
         await _remove_blobs(link, namespace, cleared)  # those that were stored before it was out of the index
     return cleared
@@ -69,7 +73,14 @@ async def _namespaces(link: Link) -> set[str]:
     for hashed in await link.objects.groups(link.group):
         if hashed not in hashes:
             with suppress(MissingError):
-                content = bytes((await link.objects.get(f"{link.group}/{hashed}/{NAME}")).data)
-                name = content.decode("utf-8", "replace")
+                name = await _read_name(link, hashed)
                 known |= {name} if namespace_hash(name) == hashed else set()
     return known
+
+
+async def _read_name(link: Link, hashed: str) -> str:
+    return bytes((await link.objects.get(_name_of(link, hashed))).data).decode("utf-8", "replace")
+
+
+def _name_of(link: Link, hashed: str) -> str:
+    return f"{link.group}/{hashed}/{NAME}"

@@ -117,6 +117,25 @@ def test_namespaces_whose_names_the_store_has_lost_are_named_again(opened: Opene
     assert name.read_text() == "mine/"
 
 
+def test_names_of_namespaces_go_some_time_after_their_last_blob(opened: Opened, tmp_path: Path) -> None:
+    """Clients may name a new salt with every request."""
+    blobs = opened("07" * 32)
+    link = blobs.medium.link
+    stored(blobs, path_of(400, seed=305), namespace="salted/")
+    (name,) = (tmp_path / "store").rglob("name")
+    link.call(collector(blobs, 0).rebuild()).result()
+    assert name.exists(), "it has blobs"
+    link.call(collector(blobs, 0).prune(0)).result()
+    link.call(collector(blobs, 0).rebuild()).result()
+    assert name.exists(), "it was used just now"
+    link.index.max_age_s = 0.0
+    link.call(collector(blobs, 0).rebuild()).result()
+    assert not name.exists()
+    assert link.call(link.index.namespaces()).result() == []
+    stored(opened("07" * 32), path_of(400, seed=306), namespace="salted/")
+    assert name.read_text() == "salted/"
+
+
 def test_one_machine_collects_at_a_time(opened: Opened) -> None:
     one, other = opened(FINGERPRINT), opened(FINGERPRINT)
     key = one.medium.link.index.keys.lease("collector")

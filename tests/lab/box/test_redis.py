@@ -49,6 +49,8 @@ def commands(chance: random.Random) -> Iterator[tuple[str, Any, dict[str, Any]]]
                 [("script", (store_index._TOUCH, _blob_keys(key)[:3], [5, member, 9999]), {})],
                 [("script", (store_index._REMOVE, [b"a" + key, b"blobs", b"bytes"], [b"1:0:", member]), {})],
                 [("get", (b"a" + key,), {}), ("get", (b"r" + key,), {}), ("get", (b"bytes",), {})],
+                [("script", (store_index._FORGET, [b"namespaces"], [b"n", chance.choice((0.0, 60.0))]), {})],
+                [("zscore", (b"z" + key, member), {})],
                 [("script", (store_index._RENEW, [b"s" + key], [member, 60_000]), {})],
             ]
         )
