@@ -81,14 +81,14 @@ class FleetMember:
         self._prober = Prober(self.link)
         self.link.start(self._prober.run())
         if self.link.has_store:
-            self.link.start(Collector(self.link, self._budget_bytes).run())
+            self.link.start(Collector(self.link, self._budget_bytes, self._introduce).run())
 
     def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> TierSettings | None:
         """The shared tier, if there is a store."""
         if not self.link.has_store:
             return None
         try:
-            self.link.call(self._introduce()).result(_START_S)
+            self.link.call(self._meet_store()).result(_START_S)
         except (*PROBLEMS, TimeoutError) as error:
             self.link.reads.failed(error)
         memory = self._memory
@@ -194,14 +194,18 @@ class FleetMember:
                 pass  # the heartbeat expires
         self._closing.close()
 
-    async def _introduce(self) -> None:
+    async def _meet_store(self) -> None:
         """Says in the store what the fingerprint stands for, and measures how fast it answers."""
+        await self._introduce()
+        for _ in range(2):  # the first may have to put what the second fetches
+            await self._prober.measure_store()
+
+    async def _introduce(self) -> None:
+        """Without it, what is stored of a model that is closed could not be deleted."""
         await self.link.objects.put_if_absent(
             f"{self.link.group}/{ABOUT}",
             About(self._fingerprint, self._described, self._key.id if self._key is not None else "").content,
         )
-        for _ in range(2):  # the first may have to put what the second fetches
-            await self._prober.measure_store()
 
     async def _shared_secret(self, own: bytes) -> bytes:
         """The secret is kept in the store, which outlives the index; without a store, in the index.

@@ -8,6 +8,7 @@ object are removed. So losing the index loses nothing that was stored.
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
 
 from leftoff.store.keys import namespace_hash
 from leftoff.store.link import PROBLEMS, Link
@@ -25,12 +26,17 @@ _LIST_EVERY_S = (
 _FULL, _ENOUGH = 1.0, 0.95  # of the budget: it is full, and so much is left
 
 
+async def _nothing() -> None: ...
+
+
 class Collector:
     """Belongs to the loop of the link."""
 
-    def __init__(self, link: Link, budget_bytes: int) -> None:
+    def __init__(self, link: Link, budget_bytes: int, introduce: Callable[[], Awaitable[None]] = _nothing) -> None:
+        """`introduce` says in the store what the group is of: that may be lost as well."""
         self._link = link
         self._budget_bytes = budget_bytes
+        self._introduce = introduce
         self._key = link.index.keys.lease("collector")
 
     async def run(self) -> None:
@@ -86,6 +92,7 @@ class Collector:
         gone = [name for name in map(ObjectName.parse, unseen) if name is not None]
         for start in range(0, len(gone), _AT_ONCE):
             await link.index.remove(gone[start : start + _AT_ONCE])
+        await self._introduce()
         await self._mend_names(named, filled)
         if num_added or gone:
             logger.warning("the index had lost %d blobs of the store, and knew %d too many", num_added, len(gone))

@@ -28,6 +28,7 @@ from leftoff.setting import SettingError
 from leftoff.store.collector import Collector
 from leftoff.store.fleet_key import FleetKey
 from leftoff.store.keys import SECRET
+from leftoff.store.tools import about, clear
 from tests.cache.chain import ChainMemory
 from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
@@ -114,6 +115,17 @@ def joined(folder: Path, index: Redis) -> Iterator[FleetMember]:
         yield member
     finally:
         member.close()
+
+
+def test_what_a_group_is_of_is_said_again_after_the_store_was_cleared(
+    tmp_path: Path, index: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what the server stores from then on would not be found by whoever deletes a tenant's blobs of this model."""
+    monkeypatch.setattr("leftoff.store.collector.PAUSE_S", 0.05)
+    with joined(tmp_path, index) as member:
+        link = member.link
+        link.call(clear(link)).result(PATIENCE_S)
+        assert until(lambda: link.call(about(link.objects, link.group)).result(PATIENCE_S).described == "a test")
 
 
 def test_a_secret_that_the_store_has_lost_is_put_back(
