@@ -68,13 +68,12 @@ def read_chain(body: bytes, headers: Mapping[str, str], path: str = "", model: s
         return Chain((), (), model=named[1], replica=replica)
     try:
         fields = msgspec.json.decode(body, type=dict[str, Any])
+        before = _encode([[headers.get(name) for name in _IDENTITY], [fields.get(name) for name in _BEFORE]])
+        parts, is_text = _parts(fields, has_marks=_MARK.encode() in body)
     except (ValueError, RecursionError):
         return Chain((), (), model=model, replica=replica)
-    parts, is_text = _parts(fields, has_marks=_MARK.encode() in body)
     named_in_body = fields.get("model")
-    keys, ends = _hashed(
-        [_encode([[headers.get(name) for name in _IDENTITY], [fields.get(name) for name in _BEFORE]]), *parts]
-    )
+    keys, ends = _hashed([before, *parts])
     return Chain(
         *(keys, ends, named_in_body if isinstance(named_in_body, str) else model, _owner(fields), is_text, replica),
         header=_num_system_messages(fields.get("messages") or fields.get("input")),

@@ -67,6 +67,13 @@ def test_what_is_no_request_has_no_chain(body: bytes) -> None:
     assert read_chain(body, {}) == Chain((), ())
 
 
+@pytest.mark.parametrize("depth", [700, 1500, 5000])
+def test_however_deep_a_request_is_nested_it_is_passed_on(depth: int) -> None:
+    """How deep it may be decoded, and gone through after that, depends on the version of Python."""
+    body = b'{"model": "m", "messages": [{"cache_control": 1, "content": ' + b"[" * depth + b"]" * depth + b"}]}"
+    assert read_chain(body, {}, model="m").model == "m"
+
+
 def test_a_path_names_what_one_replica_keeps() -> None:
     assert read_chain(b"", {}, "/v1/responses/resp_1a/cancel") == Chain((), (), owner="resp_1a")
     assert read_chain(b'{"items": []}', {}, "/v1/conversations/conv_2/items") == Chain((), (), owner="conv_2")
