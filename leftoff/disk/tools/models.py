@@ -126,6 +126,8 @@ class ClosedFolder:
         return Offer(worth, True, last_used)
 
     def evict_one(self, limit: Limit) -> bool:
+        if self._usage.problem:  # it may have passed, such as too many open files
+            self._look()
         left_bytes = self.used_bytes - min(_BATCH_BYTES, int(min(limit.most_bytes, self.used_bytes)))
         if self._usage.problem:  # without its index it can only go as a whole
             left_bytes = 0

@@ -9,7 +9,7 @@ import pytest
 from leftoff.blobs import clock
 from leftoff.cache.budget import ByteBudget
 from leftoff.cache.capacity import Capacity
-from leftoff.cache.policy import ValuePerByte
+from leftoff.cache.policy import Limit, ValuePerByte
 from leftoff.disk import reply_store
 from leftoff.disk.folder import model_folder, note_model
 from leftoff.disk.medium import open_folder
@@ -135,3 +135,13 @@ def test_who_deletes_is_told_that_replies_could_not_be(root: Path) -> None:
     (folder / reply_store.FILE).mkdir()
     with pytest.raises(OSError, match=reply_store.FILE):
         ClosedFolder(folder, Capacity(1 << 30)).forget(lambda _: True)
+
+
+def test_a_problem_that_has_passed_costs_no_folder(root: Path) -> None:
+    folder = model_folder(root, FINGERPRINTS[0])
+    index, away = folder / "index.sqlite", folder / "away"
+    index.rename(away)
+    closed = ClosedFolder(folder, Capacity(1 << 30))
+    away.rename(index)
+    assert closed.evict_one(Limit(most_bytes=1))
+    assert len(blob_files(root)) == 5, "one of the two blobs of this model has gone"
