@@ -222,11 +222,11 @@ def _read_blob(files: BlobFiles, blob: Blob, arena: Arena) -> Item:
 
 
 def _last_snapshot(blobs: Sequence[Blob]) -> Iterator[Blob]:
-    """The last snapshot of a path, and before it the window pages that follow each other up to it."""
+    """The last snapshot of a path, and before it the window pages that follow each other up to it, the longest ones."""
     snapshot = next((blob for blob in reversed(blobs) if blob.is_snapshot), None)
     if snapshot is None:
         return
-    ends = {blob.end: blob for blob in blobs if blob.is_window_page}
+    ends = {blob.end: blob for blob in reversed(blobs) if blob.is_window_page}
     page = ends.get(snapshot.end)
     while page is not None:
         yield page

@@ -19,12 +19,14 @@ from leftoff.disk.tools.bundle import Part, export_bundle, import_bundle, read_m
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import models
 from leftoff.engine.memory.arena import view_of
-from leftoff.engine.seal import seal
+from leftoff.engine.memory.base import WindowPage
+from leftoff.engine.seal import WINDOW_PAGE, seal
 from leftoff.types import Tokens
 from tests.disk.stores import (
     FINGERPRINT,
     blob_files,
     content,
+    filled,
     page,
     path_of,
     read,
@@ -281,3 +283,15 @@ def test_an_export_overwrites_no_file_through_a_link(tmp_path: Path) -> None:
     assert other.read_text() == "somebody's"
     assert not target.is_symlink()
     assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_of_window_pages_with_one_end_the_longest_is_exported(tmp_path: Path) -> None:
+    """The shorter one follows a page that is gone: the snapshot would have no whole window."""
+    kept: list[Item] = [page(0, 1000), snapshot(1000)]
+    kept += [WindowPage(start, 1000, filled(500, f"window {start}")) for start in (700, 900)]
+    with store_in(tmp_path / "cache") as store:
+        written(store, kept, TOKENS)
+    folder = model_folder(tmp_path / "cache", FINGERPRINT)
+    (point,) = (blob for blob in Catalog.of(folder).blobs if blob.is_snapshot)
+    manifest = export_bundle(folder, point, tmp_path / "file")
+    assert [part.start for part in manifest.strands[0].parts if part.kind == WINDOW_PAGE] == [700]
