@@ -2,7 +2,8 @@
 
 A blob is removed from the index before its object is deleted, so that no machine is sent to a missing object. An index
 that was restarted may have lost entries: then all objects are listed, missing entries are added, and entries without an
-object are removed. So losing the index loses nothing that was stored.
+object are removed. So losing the index loses nothing that was stored. The names of namespaces are put and removed then
+as well: each that has blobs, or had some lately, has one.
 """
 
 import asyncio
