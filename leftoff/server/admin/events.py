@@ -21,7 +21,7 @@ from leftoff.server.dialect import Dialect
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.connection import ENDS_WITH_SERVER
 from leftoff.server.http.endpoint import Endpoint, attended
-from leftoff.server.http.errors import ClientGoneError
+from leftoff.server.http.errors import ApiError, ClientGoneError
 from leftoff.server.http.loop_bridge import loop_bridge
 from leftoff.server.reply.joined import Answer, answers_of, budgets_of, joined
 from leftoff.server.reply.response import EVENTS
@@ -46,7 +46,7 @@ class EventsApi(Dialect):
 
 
 class _Feed(Response):
-    """The stream of one who looks, until the connection ends."""
+    """The stream of one who looks, until the connection ends, or the model that is asked for is closed."""
 
     def __init__(self, hosts: Hosts, only: str | None, tenant: Tenant) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class _Feed(Response):
         self._log.watchers.append(watcher)  # before the head is sent: who has it misses nothing
         try:
             await send({"type": "http.response.start", "status": 200, "headers": EVENTS.headers})
-            with suppress(ClientGoneError, HostClosedError, asyncio.CancelledError):
+            with suppress(ClientGoneError, HostClosedError, ApiError, asyncio.CancelledError):
                 await attended(receive, self._write(send))
         finally:
             self._log.watchers.remove(watcher)
@@ -103,7 +103,8 @@ class _Feed(Response):
             return await host.between_steps(partial(self._state_of, host))
 
         hosts = self._hosts.opened(self._only)
-        self._states |= await answers_of(hosts, show)
+        states = self._states | await answers_of(hosts, show)
+        self._states = {host.name: states[host.name] for host in hosts if host.name in states}
         is_of_one = self._only or self._hosts.has_one
         state = self._states[hosts[0].name] if is_of_one else joined(self._states, budgets_of(hosts))
         return state | {"totals": state["totals"] | {"started_at": self._log.started_at}}

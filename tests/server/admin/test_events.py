@@ -12,6 +12,7 @@ from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
 from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
+from tests.server.test_hosts import served
 
 CHAT = {"messages": [{"role": "user", "content": "where does the road end"}], "max_tokens": 4}
 
@@ -90,3 +91,23 @@ def test_no_stop_waits_for_one_who_looks(caplog: pytest.LogCaptureFixture) -> No
         stream.close()
         assert host.log.watchers == []
     assert not [line for line in caplog.messages if "graceful shutdown exceeded" in line]
+
+
+def test_the_stream_of_a_model_that_is_closed_ends() -> None:
+    with served("llama", "qwen35", most=2) as (url, models):
+        host = models[1].open()
+        with httpx.stream("GET", f"{url}/cache/events?model=qwen35", timeout=PATIENCE_S) as stream:
+            told = events(stream.iter_lines())
+            assert next(told)[0] == "state"
+            host.close()
+            assert not [name for name, _ in told if name != "state"]
+
+
+def test_a_model_that_is_closed_is_shown_no_more() -> None:
+    with served("llama", "qwen35", most=2) as (url, models):
+        host = models[1].open()
+        with httpx.stream("GET", f"{url}/cache/events", timeout=PATIENCE_S) as stream:
+            told = events(stream.iter_lines())
+            assert {slot["model"] for slot in next(told)[1]["slots"]} == {"llama", "qwen35"}
+            host.close()
+            assert {slot["model"] for slot in next(told)[1]["slots"]} == {"llama"}
