@@ -4,7 +4,10 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from leftoff.host.encoder import EncoderHost
@@ -16,6 +19,7 @@ from leftoff.server.http.errors import ApiError
 from leftoff.server.http.known_files import KnownFiles
 
 _MAX_LISTED = 40  # names in an error
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _FRESH_S = 1.0  # a folder is not looked through for every request that a pattern matches
 
 
@@ -56,6 +60,14 @@ def listed_names(names: Sequence[str]) -> str:
     """Names for an error: of very many only the first."""
     more = [f"and {len(names) - _MAX_LISTED} more"] if len(names) > _MAX_LISTED else []
     return ", ".join([*names[:_MAX_LISTED], *more])
+
+
+def written_at(file: Path | None) -> datetime:
+    """When the file of a model was written, for lists; long ago if it is not here, or not any more."""
+    with suppress(OSError):
+        if file is not None:
+            return datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    return _LONG_AGO
 
 
 class Hosts:

@@ -24,7 +24,7 @@ from leftoff.host.late_host import LateHost
 from leftoff.host.pictures import projector_file
 from leftoff.lru import LruCache
 from leftoff.server.dialect import Dialect
-from leftoff.server.hosts import Hosts
+from leftoff.server.hosts import Hosts, written_at
 from leftoff.server.http.endpoint import Endpoint, Handler, attended
 from leftoff.server.http.errors import ErrorShape
 from leftoff.server.ollama import types as wire
@@ -40,7 +40,6 @@ from leftoff.server.request.job import ReplyJob
 _OLLAMA_VERSION = "0.12.6"  # clients refuse servers that are older than the features they use
 _NEVER = datetime(2318, 1, 1, tzinfo=UTC)
 _LONG_S = 1e9
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_OUTLINES = 256
 
 Body = wire.OllamaChatRequest | wire.OllamaGenerateRequest
@@ -53,7 +52,7 @@ class Ollama(Dialect):
 
     def __init__(self, hosts: Hosts) -> None:
         super().__init__(hosts)
-        self._outlines: LruCache[tuple[Path, int], dict[str, Any]] = LruCache(max_entries=_MAX_OUTLINES)
+        self._outlines: LruCache[tuple[Settings, int], dict[str, Any]] = LruCache(max_entries=_MAX_OUTLINES)
 
     def endpoints(self) -> list[Endpoint]:
         chat, generate = self._unless_unloaded(self.chat), self._unless_unloaded(self.generate)
@@ -110,7 +109,7 @@ class Ollama(Dialect):
         return json_response(_outline(host.model, host.prompts, host.context_tokens, sees=host.prompts.sees_pictures))
 
     def _outlined(self, settings: Settings, file: Path) -> dict[str, Any]:
-        key = (file, file.stat().st_mtime_ns)
+        key = (settings, file.stat().st_mtime_ns)  # models of one file may differ by template, context and projector
         known = self._outlines.get(key) or _outline_of_file(settings, file)
         self._outlines.put(key, known)
         return known
@@ -214,7 +213,7 @@ def _card(name: str, file: Path | None, nbytes: int, digest: str, details: dict[
     return {
         "name": full_name(name),
         "model": full_name(name),
-        "modified_at": _modified_at(file) if file is not None else _LONG_AGO,
+        "modified_at": written_at(file),
         "size": nbytes,
         "digest": digest,
         "details": details,
@@ -258,7 +257,7 @@ def _described(model: Model, context_tokens: int, capabilities: list[str], templ
             f"{model.architecture}.context_length": context_tokens,
         },
         "capabilities": capabilities,
-        "modified_at": _modified_at(model.path),
+        "modified_at": written_at(model.path),
         "modelfile": "",
         "parameters": "",
         "license": "",
@@ -279,7 +278,3 @@ def _details(model: Model) -> dict[str, Any]:
 
 def _size(num_parameters: int) -> str:
     return f"{num_parameters / 1e9:.1f}B" if num_parameters >= 1e9 else f"{num_parameters / 1e6:.2f}M"
-
-
-def _modified_at(path: Path) -> datetime:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

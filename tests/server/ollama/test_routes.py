@@ -1,6 +1,7 @@
 """Ollama's dialect, as its own client sees it."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ import pytest
 
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
+from leftoff.host.late_host import LateHost
+from leftoff.host.seats import Seats
+from leftoff.server.hosts import Hosts
 from leftoff.server.ollama.convert import messages_as_chat
 from leftoff.server.ollama.types import Call, Function, OllamaChatRequest, OllamaMessage
 from leftoff.server.server import serving
+from tests.factory import model_path
 from tests.server.fixtures import CONTEXT_TOKENS, settings
 
 MESSAGES = [
@@ -129,6 +134,29 @@ def test_the_model_is_described(llama: ollama.Client, host: ModelHost) -> None:
         shown = llama.show(name)
         assert (shown.modelinfo or {})["qwen35.context_length"] == CONTEXT_TOKENS
         assert {"completion", "tools"} <= {*(shown.capabilities or ())}
+
+
+def test_a_model_whose_file_is_deleted_while_it_is_open_is_described(tmp_path: Path) -> None:
+    path = Path(shutil.copy(model_path("qwen35"), tmp_path / "own.gguf"))
+    with open_host(settings(model=str(path))) as host, serving(host) as url, httpx.Client(base_url=url) as http:
+        path.unlink()
+        (listed,) = http.get("/api/tags").json()["models"]
+        assert (listed["model"], listed["size"]) == ("tiny:latest", host.model.size_bytes)
+        assert http.get("/api/ps").json()["models"][0]["model"] == "tiny:latest"
+        assert "completion" in http.post("/api/show", json={"model": "tiny"}).json()["capabilities"]
+
+
+def test_models_of_one_file_are_described_each_by_its_own_settings(tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    first, plain, own = (
+        LateHost(name, Seats().add(), None, settings=settings(alias=(name,), **changes))
+        for name, changes in (("first", {}), ("plain", {"ctx": 512}), ("own", {"chat_template_file": str(template)}))
+    )
+    with open_host(first.settings) as first.host, serving(Hosts(first, [plain, own])) as url:
+        shown = [httpx.post(f"{url}/api/show", json={"model": name}).json() for name in ("plain", "own")]
+    assert shown[1]["template"] == template.read_text() != shown[0]["template"]
+    assert [each["model_info"]["qwen35.context_length"] for each in shown] == [512, CONTEXT_TOKENS]
 
 
 @pytest.mark.parametrize("thinks", [False, True])
