@@ -1,6 +1,5 @@
 """A model that reads texts and writes none: an encoder, for vectors or for scores."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +33,6 @@ class EncoderHost:
         self.settings = settings
         self.model = model
         self.name = settings.alias[0] if settings.alias else model.path.stem
-        self.opened_at = time.time()
         self.lanes = Lanes()
         self._thread = ThreadPoolExecutor(1, "leftoff-encoder")
         try:

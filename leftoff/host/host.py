@@ -5,7 +5,6 @@ wire format. The server answers requests with hosts, and a `Session` is a host f
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -87,7 +86,6 @@ class ModelHost:
         self.fit_line = fit_line  # what `--fit` has chosen
         self.model = model
         self.name = shown_name(settings.alias, model.path)
-        self.opened_at = time.time()
         self.num_forgets = 0  # who prepares something of a conversation for later sees whether it was deleted meanwhile
         self.log = log or RequestLog(settings.reports)
         self.default_sampling = replace(recommended(model.metadata), **(sampling or {}))

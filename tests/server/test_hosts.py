@@ -27,6 +27,7 @@ from leftoff.host.seats import Seats
 from leftoff.scheduler.gate import Gate
 from leftoff.server.hosts import Hosts
 from leftoff.server.server import serving
+from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
 
@@ -124,6 +125,9 @@ def test_a_name_that_nobody_has_is_told_with_those_that_there_are() -> None:
         assert [(card["id"], card["status"]["value"]) for card in listed] == [
             ("llama", "loaded"),
             ("qwen35", "unloaded"),
+        ]
+        assert [card["created"] for card in listed] == [
+            int(model_path(name).stat().st_mtime) for name in ("llama", "qwen35")
         ]
         assert "choices" in ask(url, "", SAID), "without a name the first answers"
         assert "choices" in ask(url, "qwen35:latest", SAID), "as Ollama's clients name it"

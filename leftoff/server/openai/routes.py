@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -19,6 +19,7 @@ from leftoff.host.late_host import LateHost
 from leftoff.pdf import can_read_pdfs
 from leftoff.scheduler.job import Job
 from leftoff.server.dialect import Dialect
+from leftoff.server.hosts import written_at
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import bad_field, not_yet
 from leftoff.server.openai.types import CompletionRequest
@@ -139,8 +140,9 @@ def _head(host: ModelHost, prefix: str, body: ChatRequest | CompletionRequest, n
 def _card(late: LateHost) -> dict[str, Any]:
     """A model for OpenAI's and Anthropic's clients: both ask under /v1/models, and ignore unknown fields."""
     host = late.opened
-    opened = int(host.opened_at) if host is not None else 0
-    return _described(late.name, opened, late.own_aliases, late.status) | (_meta(host) if host is not None else {})
+    file = host.model.path if host is not None else late.seat.path
+    card = _described(late.name, file, late.own_aliases, late.status)
+    return card | (_meta(host) if host is not None else {})
 
 
 def _adapter_cards(late: LateHost) -> list[dict[str, Any]]:
@@ -151,22 +153,23 @@ def _adapter_cards(late: LateHost) -> list[dict[str, Any]]:
     return [card | {"id": name, "display_name": name} for name in late.adapted]
 
 
-def _described(name: str, opened: int, aliases: Sequence[str], status: str) -> dict[str, Any]:
+def _described(name: str, file: Path | None, aliases: Sequence[str], status: str) -> dict[str, Any]:
+    created = written_at(file)
     return {
         "id": name,
         "object": "model",
-        "created": opened,
+        "created": int(created.timestamp()),
         "owned_by": "leftoff",
         "type": "model",
         "display_name": name,
-        "created_at": datetime.fromtimestamp(opened, UTC),
+        "created_at": created,
         "aliases": aliases,
         "status": {"value": status},
     }
 
 
 def _encoder_card(host: EncoderHost) -> dict[str, Any]:
-    card = _described(host.name, int(host.opened_at), host.settings.alias[1:], "loaded")
+    card = _described(host.name, host.model.path, host.settings.alias[1:], "loaded")
     return card | {"meta": {"n_ctx": host.context_tokens, "n_embd": host.shape.width, "ranks": host.shape.ranks}}
 
 
