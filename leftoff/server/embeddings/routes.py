@@ -42,6 +42,8 @@ class EmbeddingRoutes(Dialect):
     @while_connected
     async def openai(self, request: Request, body: wire.OpenAiRequest) -> Response:
         longest = body.truncate_prompt_tokens
+        if longest == 0:
+            raise bad_field("truncate_prompt_tokens", "is 0, which leaves no text: give 1 or more, or -1 for what fits")
         asked = await self._asked(request, body, "input", body.input, cuts=body.truncate, max_tokens=longest)
         vectors = await asked.unit_vectors(body.dimensions)
         shown = [*map(_base64, vectors)] if body.encoding_format == "base64" else _lists(vectors)
@@ -56,10 +58,10 @@ class EmbeddingRoutes(Dialect):
 
     @while_connected
     async def native(self, request: Request, body: wire.EmbeddingRequest) -> Response:
-        data = body.content if bytes(body.content) else body.input
+        place, data = ("content", body.content) if bytes(body.content) else ("input", body.input)
         if not bytes(data):
             raise missing_field("content")
-        asked = await self._asked(request, body, "content", data)
+        asked = await self._asked(request, body, place, data)
         vectors = [_normalised(vector, body.embd_normalize) for vector in await asked.vectors()]
         return json_response([{"index": i, "embedding": [each]} for i, each in enumerate(_lists(vectors))])
 

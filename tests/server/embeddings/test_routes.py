@@ -106,12 +106,20 @@ LONG = "tell me the best story " * 1000
         ({"input": ["a"] * 2049}, "input: has 2049 texts: at most 2048 are taken at once"),
         ({"input": ["a", LONG]}, "tokens, and the model takes 2048 at most: send less, or truncate: true"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
+        ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens: is 0, which leaves no text"),
     ],
 )
 def test_what_is_wrong_is_named(http: httpx.Client, fields: dict[str, Any], problem: str) -> None:
     reply = http.post("/v1/embeddings", json=fields)
     assert reply.status_code == 400
     assert problem in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("field", ["content", "input"])
+def test_llama_servers_clients_are_told_of_the_field_that_they_sent(http: httpx.Client, field: str) -> None:
+    error = http.post("/embedding", json={field: ["a", ""]}).json()["error"]
+    assert error["message"] == f"{field}[1]: is empty: there is nothing to embed"
+    assert http.post("/embedding", json={}).json()["error"]["param"] == "content"
 
 
 def test_what_is_too_long_is_cut_where_that_is_asked_for(http: httpx.Client, host: ModelHost) -> None:
