@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from leftoff.chat.meter import has_more_values
 from leftoff.picture import KnownFile
-from leftoff.server.http.errors import ApiError, ClientGoneError, bad_field, missing_field
+from leftoff.server.http.errors import ApiError, ClientGoneError, missing_field
 from leftoff.server.http.known_files import KnownFiles
 from leftoff.server.tenant import tenant_of
 
@@ -25,7 +25,9 @@ _MUCH_BYTES = 1 << 20
 
 _PATH = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _FRACTION = re.compile(r"Expected `int\b.*got `float`")
-_PATH_STEP = re.compile(r"\w+|\[")
+_PATH_STEP = re.compile(r"(\w+)|\[(\d*)")
+_LIMIT = re.compile(r"Expected `(?:int|float)` (?P<sign>[<>]=) (?P<number>\S+)")
+_SIGNS = {">=": "at least", "<=": "at most"}
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
 
 
@@ -92,7 +94,7 @@ def decode(data: bytes, kind: type[Body]) -> Body:
     try:
         return _decoded(data, kind)
     except msgspec.ValidationError as error:
-        raise _wrong_field(str(error), kind) from error
+        raise _wrong_field(error, kind, lambda: msgspec.json.decode(data)) from error
     except msgspec.DecodeError as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
     except UnicodeDecodeError as error:
@@ -102,11 +104,11 @@ def decode(data: bytes, kind: type[Body]) -> Body:
 
 
 def convert(value: Any, kind: Any, place: str, *, strict: bool = True) -> Any:  # noqa: ANN401
-    """Convert a part of a body that was decoded without a type; errors name its place."""
+    """Convert a part of a body that was decoded without a type; errors name its place in the body."""
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise bad_field(place, str(error)) from error
+        raise _wrong_field(error, kind, lambda: value, place) from error
 
 
 def _decoded(data: bytes, kind: type[Body]) -> Body:
@@ -131,16 +133,33 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _wrong_field(text: str, kind: type[object]) -> ApiError:
-    found = _PATH.match(text)
+def _wrong_field(error: msgspec.ValidationError, kind: Any, sent: Callable[[], Any], place: str = "") -> ApiError:  # noqa: ANN401
+    """The error for a value of the wrong type or size. `sent` gives all that was checked, which lies at `place`."""
+    found = _PATH.match(str(error))
     assert found
-    path = found["path"] or ""
-    if missing := _MISSING.search(found["problem"]):
-        path = f"{path}.{missing['field']}".lstrip(".")
-        return missing_field(path)
-    where, choices = path or "the body", _choices_at(kind, path)
-    instead = f": must be one of {', '.join(choices)}" if choices else ""
-    return ApiError(400, f"{where}: {found['problem']}{instead}", param=path or None, code="invalid_value")
+    problem, inner = found["problem"], found["path"] or ""
+    path = _joined(place, inner)
+    if missing := _MISSING.search(problem):
+        return missing_field(_joined(path, missing["field"]))
+    if choices := _choices_at(kind, inner):
+        problem += f": must be one of {', '.join(choices)}"
+    elif (limit := _LIMIT.fullmatch(problem)) and (number := _number_at(sent, inner)) is not None:
+        problem = f"is {number}: must be {_SIGNS[limit['sign']]} {limit['number']}"
+    return ApiError(400, f"{path or 'the body'}: {problem}", param=path or None, code="invalid_value")
+
+
+def _joined(path: str, step: str) -> str:
+    return f"{path}.{step}" if path and step and not step.startswith("[") else path + step
+
+
+def _number_at(sent: Callable[[], Any], path: str) -> float | None:
+    """The number at a path. None if that is not told: a path names no key of an object, and a body may break off."""
+    with suppress(msgspec.MsgspecError, RecursionError, LookupError, TypeError, ValueError):
+        value = sent()
+        for name, index in _PATH_STEP.findall(path):
+            value = value[name or int(index)]
+        return value if isinstance(value, int | float) else None
+    return None
 
 
 def _first_bad_byte(data: bytes, error: UnicodeDecodeError) -> str:
@@ -154,8 +173,8 @@ def _first_bad_byte(data: bytes, error: UnicodeDecodeError) -> str:
 def _choices_at(kind: type[Any], path: str) -> tuple[str, ...]:
     """The values of a `Literal` at a path such as `messages[0].role`: msgspec's errors do not name them."""
     found = [*_plain(type_info(kind))]
-    for step in _PATH_STEP.findall(re.sub(r"\[\w+", "[", path)):
-        found = [plain for one in found for inner in _inner(one, step) for plain in _plain(inner)]
+    for name, _ in _PATH_STEP.findall(path):
+        found = [plain for one in found for inner in _inner(one, name) for plain in _plain(inner)]
     return tuple(str(value) for one in found if isinstance(one, LiteralType) for value in one.values)
 
 
@@ -171,9 +190,10 @@ def _plain(kind: Type) -> Iterator[Type]:
             yield kind
 
 
-def _inner(kind: Type, step: str) -> Iterator[Type]:
+def _inner(kind: Type, name: str) -> Iterator[Type]:
+    """The type of a field; without a name, that of the items of a list."""
     match kind:
         case StructType(fields=fields):
-            yield from (field.type for field in fields if field.encode_name == step)
-        case ListType(item_type=item) if step == "[":
+            yield from (field.type for field in fields if field.encode_name == name)
+        case ListType(item_type=item) if not name:
             yield item

@@ -56,6 +56,32 @@ def test_too_many_or_too_long_is_refused_by_name(
     assert problem in (error if isinstance(error, str) else error["message"])
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "problem"),
+    [
+        ("/v1/chat/completions", {"temperature": -1}, "temperature: is -1: must be at least 0.0"),
+        ("/v1/chat/completions", {"n": 500.0}, "n: is 500.0: must be at most 128"),
+        ("/v1/chat/completions", {"lora": [{"id": 0, "scale": 1e9}]}, "lora[0].scale: is 1000000000.0: must be at most"),
+        ("/completion", {"logit_bias": [[1, 2], [1, 1e9]]}, "logit_bias[1][1]: is 1000000000.0: must be at most"),
+        ("/completion", {"logit_bias": {"1": 1e9}}, "logit_bias[...]: Expected `float` <= 1000000.0"),
+        ("/api/chat", {"options": {"num_predict": -3}}, "options.num_predict: is -3: must be at least -2"),
+        ("/v1/responses", {"input": [{"content": [{"text": 1}]}]}, "input[0].content[0].text: Expected `str | null`"),
+    ],
+)
+def test_a_number_beyond_its_limit_is_told_with_it(
+    http: httpx.Client, path: str, fields: dict[str, Any], problem: str
+) -> None:
+    reply = http.post(path, json=CHATS[path] | fields)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert (error if isinstance(error, str) else error["message"]).startswith(problem)
+
+
+def test_a_number_in_a_body_that_breaks_off_is_refused_without_it(http: httpx.Client) -> None:
+    error = http.post("/completion", content=b'{"prompt": "a", "top_p": 2,').json()["error"]
+    assert error["message"] == "top_p: Expected `float` <= 1.0"
+
+
 @pytest.mark.parametrize("path", CHATS)
 def test_what_agents_send_is_taken(http: httpx.Client, path: str) -> None:
     stops = [f"\n<|{number}|>" for number in range(32)]
