@@ -190,7 +190,7 @@ def server_url(text: str) -> str:
 
 
 def _local_turn(reply: ReplyStream) -> TimedReply:
-    if reply.end.error is not None or reply.report is None:
-        raise TalkError(f"the reply failed: {reply.end.error or reply.end.finish.value}")
+    if (failure := reply.end.failure) is not None:
+        raise TalkError(f"the reply failed: {failure}")
     waited = reply.timings.waited_ms + reply.timings.prompt_ms
     return TimedReply(reply.text, waited, reply.report.prompt_tokens, reply.report.reused)

@@ -106,8 +106,6 @@ def test_who_asks_again_while_a_prompt_is_read_goes_on_where_reading_stopped(hos
         return replies.streams
 
     left, again = asyncio.run(both())
-    assert left.report is not None
-    assert again.report is not None
     num_read = left.timings.num_read
     assert 1000 <= num_read < 2000
     assert again.report.computed <= 3000 - num_read + 1

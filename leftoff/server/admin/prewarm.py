@@ -116,7 +116,6 @@ async def prewarm(
     if not nbytes:
         budget = host.cache.ram.budget.budget_bytes // MIB
         raise ApiError(507, f"{prompt.length} tokens do not fit into {budget} MiB: give --ram more", code="no_room")
-    assert reply.report is not None
     return Prewarmed(_first_words(conversation), prompt.length, reply.report.computed, nbytes)
 
 

@@ -167,9 +167,7 @@ class MessageWriter(Writer):
                 return {"type": "tool_use", "id": call_id, "name": block.name, "input": block.arguments}
 
     def _usage_of(self, reply: ReplyStream) -> Json:
-        report = reply.report
-        total, reused = (report.prompt_tokens, report.reused) if report else (0, 0)
-        return self._usage(total, reused, reply.timings.num_generated)
+        return self._usage(reply.report.prompt_tokens, reply.report.reused, reply.timings.num_generated)
 
     def _usage(self, total: int, reused: int, generated: int) -> Json:
         """The prompt in three parts: [0 ·· cache_read ·· )[ ·· cache_creation ·· last mark)[ ·· input ·· )."""

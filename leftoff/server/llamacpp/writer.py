@@ -80,7 +80,7 @@ class NativeWriter(Writer):
             **(chances or {}),
             "model": self.model,
             "prompt": self.vocabulary.text(job.prompt.tokens),
-            "tokens_cached": reply.report.reused if reply.report else 0,
+            "tokens_cached": reply.report.reused,
             "truncated": finish is Finish.LENGTH and is_full,
             "stop_type": _STOP_TYPES.get(finish, "none"),
             "stopping_word": reply.stop or "",

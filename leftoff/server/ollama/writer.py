@@ -71,13 +71,13 @@ class OllamaWriter(Writer):
 
 def _cost(reply: ReplyStream) -> Json:
     """Why a reply ended, its tokens, and its times in nanoseconds."""
-    timings, report = reply.timings, reply.report
+    timings = reply.timings
     prompt_ms, generation_ms = timings.prompt_ms, timings.generation_ms
     return {
         "done_reason": "length" if reply.end.finish is Finish.LENGTH else "stop",
         "total_duration": round((timings.waited_ms + prompt_ms + generation_ms) * _NANOSECONDS),
         "load_duration": 0,
-        "prompt_eval_count": report.prompt_tokens if report else 0,
+        "prompt_eval_count": reply.report.prompt_tokens,
         "prompt_eval_duration": round(prompt_ms * _NANOSECONDS),
         "eval_count": timings.num_generated,
         "eval_duration": round(generation_ms * _NANOSECONDS),

@@ -134,7 +134,7 @@ class ReplyStream:
         self.id = request_id
         self.job = job
         self.index = index
-        self.report: ReuseReport | None = None
+        self._report: ReuseReport | None = None
         self.pieces: list[Piece] = []
         self._host = host
         self._text = TextStream(
@@ -160,15 +160,20 @@ class ReplyStream:
         """The stop string that ended the reply."""
         return self._text.stop
 
+    @property
+    def report(self) -> ReuseReport:
+        """Where its prompt came from: known from the first event on, unless that is the end of a reply that failed."""
+        assert self._report is not None
+        return self._report
+
     # --- scheduler.Sink, on the engine's thread
 
     def started(self, report: ReuseReport) -> None:
-        self.report = report
+        self._report = report
         self._reading = ReadingLog(report.prompt_tokens, report.reused)
         self._send_progress(report, report.reused)
 
     def progress(self, num_read: int) -> None:
-        assert self.report is not None
         self._reading.saw(num_read)
         self._send_progress(self.report, num_read)
 
@@ -198,7 +203,7 @@ class ReplyStream:
 
     def _end(self, finish: Finish, error: Exception | None) -> End:
         text_of, job = self._host.model.vocabulary.text, self.job
-        record = record_of(self.id, job.caller, self.run, self.report, finish, job.notes, error, text_of)
+        record = record_of(self.id, job.caller, self.run, self._report, finish, job.notes, error, text_of)
         saved_ms = self._host.cache.costs.cold_ms(record.reused)
         self._host.log.add(replace(record, model=self._host.name, saved_ms=round(saved_ms, 3)))
         text = self._text.close()

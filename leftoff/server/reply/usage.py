@@ -15,7 +15,7 @@ from leftoff.types import Logits, Prompt
 
 def usage_of(replies: Sequence[ReplyStream], num_per_prompt: int = 1) -> Json:
     """OpenAI's `usage`, over all replies. Each prompt counts once, with the cached tokens of its first reply."""
-    reports = [reply.report for reply in replies[::num_per_prompt] if reply.report]
+    reports = [reply.report for reply in replies[::num_per_prompt]]
     prompt_tokens = sum(report.prompt_tokens for report in reports)
     generated = sum(reply.timings.num_generated for reply in replies)
     return {
@@ -31,7 +31,7 @@ def timings_of(replies: Sequence[ReplyStream], num_per_prompt: int = 1) -> Json:
 
     `cache_n` tokens were reused, and `prompt_n` computed. Drafts are told of where there were any.
     """
-    reports = [reply.report for reply in replies[::num_per_prompt] if reply.report]
+    reports = [reply.report for reply in replies[::num_per_prompt]]
     timings = [reply.timings for reply in replies]
     computed = sum(report.computed for report in reports)
     generated = sum(each.num_generated for each in timings)

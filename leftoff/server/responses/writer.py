@@ -110,10 +110,8 @@ class ResponseWriter(Writer):
         text, reasoning = self._blocks.text("text"), self._blocks.text("reasoning")
         return Message("assistant", text, tool_calls=calls or None, reasoning_content=reasoning or None)
 
-    def _usage(self, reply: ReplyStream) -> Json | None:
+    def _usage(self, reply: ReplyStream) -> Json:
         report, generated = reply.report, reply.timings.num_generated
-        if report is None:
-            return None
         return {
             "input_tokens": report.prompt_tokens,
             "input_tokens_details": {"cached_tokens": report.reused, "cache_write_tokens": report.computed},

@@ -11,6 +11,7 @@ import ollama
 import openai
 import pytest
 
+from leftoff.engine.errors import InputError
 from leftoff.host.host import ModelHost
 from leftoff.server.reply.response import EventStream, Replies
 from tests.patience import PATIENCE_S, until
@@ -120,3 +121,27 @@ def test_the_signs_of_life_of_a_message(host: ModelHost, url: str, signs: list[R
     assert waiting == ["content_block_delta"] * len(waiting), "a second one, and the signature"
     assert len(waiting) >= 2
     assert said[1:] == ["content_block_start", *said[2:-3], "content_block_stop", "message_delta", "message_stop"]
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": MESSAGES, "n": 2, "stream_options": {"include_usage": True}},
+    "/v1/completions": {"prompt": "the river"},
+    "/v1/responses": {"input": "the river"},
+    "/v1/messages": {"messages": MESSAGES},
+    "/api/chat": {"messages": MESSAGES},
+    "/completion": {"prompt": "the river"},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ASKED)
+def test_a_reply_that_fails_before_its_prompt_is_read_is_an_error(
+    http: httpx.Client, host: ModelHost, monkeypatch: pytest.MonkeyPatch, path: str, stream: bool
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise InputError("no such river")
+
+    monkeypatch.setattr(host.cache, "begin", fail)
+    reply = http.post(path, json=ASKED[path] | {"stream": stream})
+    assert reply.status_code == (200 if stream else 400)
+    assert "no such river" in reply.text
