@@ -12,6 +12,8 @@ from leftoff.engine.model import Model
 from leftoff.errors import LeftoffError
 from leftoff.setting import ScaledFile, SettingError, numbers, scaled_file
 
+Scales = Sequence[tuple[int, float]]  # for some of the adapters by their numbers; the others are off
+
 _LATEST = "latest"  # the tag that Ollama's clients add to any name
 
 
@@ -86,13 +88,21 @@ class HostAdapters:
         except AdapterError as error:
             raise SettingError(f"--lora: {error}, so give it a name: NAME=FILE") from error
 
-    def asked(self, model: str | None, scales: Sequence[tuple[int, float]] | None = None) -> AdapterSet:
-        """The set for a request with this model and, for some adapters by their numbers, these scales."""
+    def asked(self, model: str | None, scales: Scales | None = None) -> AdapterSet:
+        """The set for a request with this model and these scales, which go before the adapter in its name."""
+        named = self.named(model)
         if scales is not None:
             return self._set("lora", self._scales(scales))
-        if (named := self.named(model)) is not None:
+        if named is not None:
             return self._set("model", [named.scale if each is named else 0.0 for each in self.all])
         return self._unasked
+
+    def shown(self, model: str | None, scales: Scales | None) -> NamedAdapter | None:
+        """The adapter in `MODEL:NAME`, for the name in replies: none if the scales of the request turn it off."""
+        named = self.named(model)
+        if named is None or scales is None:
+            return named
+        return named if self._scales(scales)[self.all.index(named)] else None
 
     def named(self, model: str | None) -> NamedAdapter | None:
         """The adapter in `MODEL:NAME`."""
@@ -105,12 +115,12 @@ class HostAdapters:
             raise AdapterError("model", f"{base} has no adapter {name!r}: choose one of {', '.join(self._by_name)}")
         return self._by_name.get(name)
 
-    def set_unasked(self, scales: Sequence[tuple[int, float]]) -> None:
+    def set_unasked(self, scales: Scales) -> None:
         """The scales from now on, for requests that do not say: 0 for adapters that are not named."""
         wanted = self._scales(scales)
         self._unasked, self.scales = self._set("scale", wanted), wanted
 
-    def _scales(self, given: Sequence[tuple[int, float]]) -> list[float]:
+    def _scales(self, given: Scales) -> list[float]:
         scales = [0.0] * len(self.all)
         for number, scale in given:
             if not 0 <= number < len(self.all):

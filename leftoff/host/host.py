@@ -30,7 +30,7 @@ from leftoff.engine.model import Model
 from leftoff.errors import LeftoffError
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.constraint import Trigger
-from leftoff.host.adapters import HostAdapters
+from leftoff.host.adapters import HostAdapters, Scales
 from leftoff.host.embeddings import Embeddings
 from leftoff.host.fleet import Fleet, Place
 from leftoff.host.header_file import HeaderFile, is_header_meant, last_headers
@@ -174,9 +174,9 @@ class ModelHost:
     def context_tokens(self) -> int:
         return self.engine.memory.num_cells
 
-    def name_for(self, model: str | None) -> str:
+    def name_for(self, model: str | None, scales: Scales | None = None) -> str:
         """The name in replies to a request for this model: its own, with the adapter that is asked for."""
-        adapter = self.adapters.named(model)
+        adapter = self.adapters.shown(model, scales)
         return f"{self.name}:{adapter.name}" if adapter is not None else self.name
 
     @property

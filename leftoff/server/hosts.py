@@ -15,7 +15,7 @@ from leftoff.host.fleet import ModelState, Place
 from leftoff.host.host import ModelHost
 from leftoff.host.late_host import LateHost
 from leftoff.host.request_log import RequestLog
-from leftoff.server.http.errors import ApiError
+from leftoff.server.http.errors import ApiError, no_model
 from leftoff.server.http.known_files import KnownFiles
 
 _MAX_LISTED = 40  # names in an error
@@ -195,9 +195,4 @@ class Hosts:
     def _unknown(self, model: str) -> ApiError:
         names = [name for late in (*self._named, *self._found) for name in (late.name, *late.aliases)]
         names += [name for encoder in self.encoders for name in encoder.settings.alias]
-        return ApiError(
-            404,
-            f"there is no model {model!r} here: choose one of {listed_names(names)}",
-            param="model",
-            code="model_not_found",
-        )
+        return no_model(f"there is no model {model!r} here: choose one of {listed_names(names)}")

@@ -30,7 +30,6 @@ from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import Replies, json_response
 from leftoff.server.request.aside import aside
-from leftoff.server.request.build import adapters_of
 from leftoff.server.request.fields import ChatRequest
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.tenant import namespace_of, tenant_of
@@ -83,7 +82,7 @@ class PrewarmApi(Dialect):
         namespace = namespace_of(request, body.cache_salt)
         read = partial(body.conversation, namespace, shows_all_tools=True)
         host = await self._hosts.of(body.model or request.query_params.get("model"))
-        return json_response(await prewarm(host, read, request, adapters_of(host, body)))
+        return json_response(await prewarm(host, read, request, host.adapters.asked(body.model, body.scales)))
 
     async def prewarm_last(self, request: Request) -> Response:
         tenant = tenant_of(request)

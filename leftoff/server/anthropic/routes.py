@@ -44,7 +44,7 @@ class Anthropic(Dialect):
         (job,) = await chat_jobs(host, request, as_chat(body, marked.messages))
         marks = _marks(job.prompt, marked)
         job = replace(job, prompt=replace(job.prompt, breaks=tuple(sorted({*job.prompt.breaks, *marks}))))
-        writer = MessageWriter(f"msg_{uuid.uuid4().hex}", host.name_for(body.model), max(marks, default=0))
+        writer = MessageWriter(f"msg_{uuid.uuid4().hex}", host.name_for(body.model, body.scales), max(marks, default=0))
         return await answer(request, host, [job], writer.id, writer, stream=bool(body.stream))
 
     @while_connected

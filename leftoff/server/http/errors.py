@@ -18,6 +18,7 @@ from leftoff.chat.work import GivenUpError
 from leftoff.config import MIB
 from leftoff.engine.errors import InputError, ModelError, NoRoomError, OutOfMemoryError
 from leftoff.errors import LeftoffError
+from leftoff.host.adapters import AdapterError
 from leftoff.host.host import HostClosedError
 from leftoff.picture import PictureError
 from leftoff.scheduler.gate import NoSeatError
@@ -96,6 +97,11 @@ def missing_field(param: str) -> ApiError:
     return ApiError(400, f"{param}: this field is required", param=param, code="missing_field")
 
 
+def no_model(problem: str) -> ApiError:
+    """404: there is no model, or no adapter of it, of the name that a request has."""
+    return ApiError(404, problem, param="model", code="model_not_found")
+
+
 def not_yet(param: str, value: object, instead: str) -> ApiError:
     """A 400 for a known feature that this server lacks."""
     return ApiError(400, f"{param} is {value!r}, which is not supported yet: {instead}", param=param, code="not_yet")
@@ -135,17 +141,26 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, str(error), param="messages", code="template_error")
         case HostClosedError() | GivenUpError():  # not because the client left: nobody would ask what it means
             return stopping()
+        case QueueFullError() | NoRoomError() | ModelError() | OutOfMemoryError() | NoSeatError():
+            return _short_of_room(error)
+        case InputError() | PictureError():
+            return ApiError(400, str(error))
+        case AdapterError():
+            is_name = error.field == "model"
+            return no_model(error.problem) if is_name else bad_field(error.field, error.problem)
+        case LeftoffError():
+            return ApiError(500, str(error), kind="server_error", code="engine_error")
+    return ApiError(500, "an error inside the server; its log says more", kind="server_error", code="internal_error")
+
+
+def _short_of_room(error: LeftoffError) -> ApiError:
+    """503: in the queue, in the context, or for the model itself."""
+    match error:
         case QueueFullError():
             return _unavailable(str(error), "queue_full")
         case NoRoomError():
             return _unavailable(f"{error}: other replies fill the context, try again later", "context_full")
-        case ModelError() | OutOfMemoryError() | NoSeatError():  # of a load: another server may have it, or a later one
-            return _unavailable(str(error), "model_unavailable")
-        case InputError() | PictureError():
-            return ApiError(400, str(error))
-        case LeftoffError():
-            return ApiError(500, str(error), kind="server_error", code="engine_error")
-    return ApiError(500, "an error inside the server; its log says more", kind="server_error", code="internal_error")
+    return _unavailable(str(error), "model_unavailable")  # of a load: another server may have it, or a later one
 
 
 def shape_at(path: str, shapes: Mapping[str, ErrorShape]) -> ErrorShape:

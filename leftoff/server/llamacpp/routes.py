@@ -67,7 +67,7 @@ class Native(Dialect):
             num_each=body.n_cmpl or 1,
             num_logprobs=body.n_probs or None,
         )
-        writer = NativeWriter(host.name_for(body.model), host.model.vocabulary, host.context_tokens, body)
+        writer = NativeWriter(host.name_for(body.model, body.scales), host.model.vocabulary, host.context_tokens, body)
         return await answer(request, host, jobs, uuid.uuid4().hex, writer, stream=bool(body.stream))
 
     @while_connected

@@ -140,7 +140,8 @@ async def _raw_jobs(host: ModelHost, request: Request, chat: ChatRequest) -> lis
 
 
 async def _answer(request: Request, host: ModelHost, jobs: list[ReplyJob], body: Body) -> Response:
-    writer = _writer(host.name_for(body.model), body)
+    scales = body.options.scales if body.options is not None else None
+    writer = _writer(host.name_for(body.model, scales), body)
     response = await answer(request, host, jobs, uuid.uuid4().hex, writer, stream=_streams(body))
     _keep(host, body)  # once it is asked: before, the model might sleep and wake for it
     return response

@@ -129,7 +129,7 @@ def _head(host: ModelHost, prefix: str, body: ChatRequest | CompletionRequest, n
     return Head(
         id=f"{prefix}-{uuid.uuid4().hex}",
         created=int(time.time()),
-        model=host.name_for(body.model),
+        model=host.name_for(body.model, body.scales),
         fingerprint=f"leftoff-{host.engine.memory.fingerprint[:12]}",
         vocabulary=host.model.vocabulary,
         body=body,

@@ -5,13 +5,11 @@ from dataclasses import replace
 
 from starlette.requests import Request
 
-from leftoff.adapters import AdapterSet
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.formats.parser import Output
-from leftoff.host.adapters import AdapterError
 from leftoff.host.host import ModelHost
 from leftoff.sampling import MAX_BIAS, Sampling
-from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
+from leftoff.server.http.errors import PromptTooLongError, bad_field
 from leftoff.server.request.aside import aside
 from leftoff.server.request.attachments import attached_to
 from leftoff.server.request.caller import caller_of
@@ -40,7 +38,8 @@ async def count_tokens(host: ModelHost, request: Request, body: ChatRequest) -> 
 
 async def chat_jobs(host: ModelHost, request: Request, body: ChatRequest) -> list[ReplyJob]:
     """The replies to a chat."""
-    namespace, num_replies, adapters = namespace_of(request, body.cache_salt), body.n or 1, adapters_of(host, body)
+    namespace, num_replies = namespace_of(request, body.cache_salt), body.n or 1
+    adapters = host.adapters.asked(body.model, body.scales)
     if not adapters.invocation:  # with an aLoRA the conversation is that of the model without it
         namespace = adapters.namespace(namespace)
     attached = await attached_to(host, request, body.messages)
@@ -106,7 +105,7 @@ async def _jobs(
     if len(prompts) * num_each > _MAX_REPLIES:
         problem = f"{len(prompts)} prompts with {num_each} replies each are too many: at most {_MAX_REPLIES} are made"
         raise bad_field("n", problem)
-    adapters = adapters_of(host, body)
+    adapters = host.adapters.asked(body.model, body.scales)
     prompts = [prompt.adapted(adapters) for prompt in prompts]
     guides = await Guides(host, body, job.output).make(prompts, num_each, request.state.num_bytes)
     whole = replace(job, max_tokens=body.length_limit, stops=body.stops, ignore_end=bool(body.ignore_eos))
@@ -116,18 +115,6 @@ async def _jobs(
         replace(whole, prompt=prompt, sampling=sampling, constraint=guide)
         for (prompt, sampling), guide in zip(replies, guides, strict=True)
     ]
-
-
-def adapters_of(host: ModelHost, body: GenerationFields) -> AdapterSet:
-    """The adapters that a request asks for."""
-    try:
-        return host.adapters.asked(
-            body.model, None if body.lora is None else [(each.id, each.scale) for each in body.lora]
-        )
-    except AdapterError as error:
-        if error.field == "model":
-            raise ApiError(404, error.problem, param="model", code="model_not_found") from error
-        raise bad_field(error.field, error.problem) from error
 
 
 def _sampling_of(host: ModelHost, body: GenerationFields) -> Sampling:

@@ -104,6 +104,11 @@ class GenerationFields(SamplingFields, kw_only=True):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     @property
+    def scales(self) -> list[tuple[int, float]] | None:
+        """Those of the adapters, by their numbers, if the request gives them."""
+        return None if self.lora is None else [(each.id, each.scale) for each in self.lora]
+
+    @property
     def length_limit(self) -> int | None:
         limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         return next((limit for limit in limits if limit is not None), None)

@@ -157,7 +157,7 @@ def _begun(host: ModelHost, body: ResponsesRequest, asked: Asked) -> Json:
     return {
         "id": f"resp_{uuid.uuid4().hex}",
         "created_at": int(time.time()),
-        "model": host.name_for(body.model),
+        "model": host.name_for(body.model, body.scales),
         "object": "response",
         "status": "in_progress",
         "background": False,

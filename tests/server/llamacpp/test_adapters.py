@@ -96,6 +96,16 @@ def test_every_dialect_names_the_model_with_the_adapter_that_was_asked_for(
         assert {*re.findall(r'"model":"([^"]*)"', reply.text)} == {named}
 
 
+@pytest.mark.parametrize(
+    ("lora", "named"),
+    [([{"id": 0, "scale": 0.5}], "tiny:a"), ([{"id": 0, "scale": 0}, {"id": 1}], "tiny"), ([], "tiny")],
+)
+def test_an_adapter_that_is_turned_off_by_its_scale_is_not_named(http: httpx.Client, lora: Any, named: str) -> None:  # noqa: ANN401
+    assert complete(http, model="tiny:a", lora=lora)["model"] == named
+    body = {"model": "tiny:a", "prompt": "hi", "stream": False, "options": {"lora": lora, "num_predict": 2}}
+    assert http.post("/api/generate", json=body).json()["model"].removesuffix(":latest") == named
+
+
 def test_the_responses_api_chooses_too(http: httpx.Client) -> None:
     body = {"model": "tiny:b", "input": STORY, "max_output_tokens": 4}
     http.post("/v1/responses", json=body).raise_for_status()
@@ -135,12 +145,19 @@ def test_llama_servers_list_of_adapters(http: httpx.Client) -> None:
         ({"lora": [{"id": 0}, {"id": 2}]}, 400, "acts alone"),
         ({"lora": {"id": 0}}, 400, "lora"),
         ({"model": "tiny:typo"}, 404, "typo"),
+        ({"model": "tiny:typo", "lora": []}, 404, "typo"),
     ],
 )
 def test_what_is_wrong_is_told(http: httpx.Client, fields: dict[str, Any], status: int, problem: str) -> None:
     answer = http.post("/completion", json={"prompt": "x", "n_predict": 1} | fields)
     assert answer.status_code == status
     assert problem in answer.json()["error"]["message"]
+
+
+def test_ollamas_clients_load_no_adapter_that_is_not_there(http: httpx.Client) -> None:
+    answer = http.post("/api/chat", json={"model": "tiny:typo"})
+    assert answer.status_code == 404
+    assert "tiny has no adapter 'typo'" in answer.json()["error"]
 
 
 def test_what_is_deleted_by_salt_is_deleted_of_all_adapters(http: httpx.Client) -> None:
