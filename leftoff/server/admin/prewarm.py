@@ -81,14 +81,15 @@ class PrewarmApi(Dialect):
     async def prewarm(self, request: Request, body: ChatRequest) -> Response:
         namespace = namespace_of(request, body.cache_salt)
         read = partial(body.conversation, namespace, shows_all_tools=True)
-        host = await self._hosts.of(body.model or request.query_params.get("model"))
-        return json_response(await prewarm(host, read, request, host.adapters.asked(body.model, body.scales)))
+        model = body.model or request.query_params.get("model")
+        host = await self._hosts.of(model)
+        return json_response(await prewarm(host, read, request, host.adapters.asked(model, body.scales)))
 
     async def prewarm_last(self, request: Request) -> Response:
-        tenant = tenant_of(request)
-        host = await self._host_of(request)
+        tenant, model = tenant_of(request), request.query_params.get("model")
+        host = await self._hosts.of(model)
         files = [file for file in last_headers(host.headers, tenant.name) if tenant.sees(file.namespace)]
-        return json_response(await _prewarm_last(host, files))
+        return json_response(await _prewarm_last(host, files, host.adapters.asked(model)))
 
 
 async def prewarm(
@@ -141,12 +142,14 @@ def prewarm_at_start(host: ModelHost) -> list[NamedPrewarmed]:
     return asyncio.run(read_all())
 
 
-async def _prewarm_last(host: ModelHost, files: Sequence[HeaderFile]) -> PrewarmedLast:
+async def _prewarm_last(
+    host: ModelHost, files: Sequence[HeaderFile], adapters: AdapterSet | None = None
+) -> PrewarmedLast:
     """One that another model's template or context cannot take does not keep the others from being read."""
     done = PrewarmedLast([], [])
     for file in files[:_MAX_LAST]:
         try:
-            done.headers.append(await prewarm(host, file.conversation))
+            done.headers.append(await prewarm(host, file.conversation, adapters=adapters))
         except (ApiError, TemplateError) as error:
             done.failed.append(str(error))
     return done

@@ -154,6 +154,14 @@ def test_what_is_wrong_is_told(http: httpx.Client, fields: dict[str, Any], statu
     assert problem in answer.json()["error"]["message"]
 
 
+def test_a_header_is_prewarmed_with_the_adapter_that_the_query_names(http: httpx.Client) -> None:
+    header = [{"role": "system", "content": STORY}]
+    http.post("/cache/prewarm?model=tiny:a", json={"messages": header}).raise_for_status()
+    body = {"model": "tiny:a", "messages": [*header, *SAID], "max_tokens": 1}
+    usage = http.post("/v1/chat/completions", json=body).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > 0
+
+
 def test_ollamas_clients_load_no_adapter_that_is_not_there(http: httpx.Client) -> None:
     answer = http.post("/api/chat", json={"model": "tiny:typo"})
     assert answer.status_code == 404
