@@ -84,9 +84,9 @@ class Writer(ABC):
         """
         return ()
 
-    def failure(self, error: Exception) -> Any:  # noqa: ANN401
-        """The chunk for an error in a stream whose HTTP status is already sent."""
-        return self.framing.failure(error)
+    def failure(self, error: Exception) -> Iterable[Json]:
+        """The chunks for an error in a stream whose HTTP status is already sent."""
+        return [self.framing.failure(error)]
 
     @abstractmethod
     def whole(self, replies: Sequence[ReplyStream]) -> Json | list[Json]:
@@ -231,7 +231,7 @@ class EventStream(Response):
         return self._framed(self._writer.keep_alive(self._replies.streams[0])) or self._writer.framing.nothing
 
     def _failure(self, error: Exception) -> Message:
-        body = self._framed([self._writer.failure(error)]) + self._writer.framing.last
+        body = self._framed(self._writer.failure(error)) + self._writer.framing.last
         return {"type": "http.response.body", "body": body, "more_body": False}
 
     def _framed(self, chunks: Iterable[Json]) -> bytes:
@@ -239,5 +239,5 @@ class EventStream(Response):
 
     def _chunks(self, stream: ReplyStream, event: Event) -> Iterable[Json]:
         if isinstance(event, End) and event.failure is not None:
-            return [self._writer.failure(event.failure)]
+            return self._writer.failure(event.failure)
         return self._writer.chunks(stream, event)

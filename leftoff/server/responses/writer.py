@@ -67,10 +67,11 @@ class ResponseWriter(Writer):
         else:
             yield from self._begin()
 
-    def failure(self, error: Exception) -> Json:
+    def failure(self, error: Exception) -> Iterator[Json]:
+        yield from self._begin()
         known = as_api_error(error)
         problem = {"code": known.code or known.kind, "message": known.message}
-        return self._event("response.failed", response=self.begun | {"status": "failed", "error": problem})
+        yield self._event("response.failed", response=self.begun | {"status": "failed", "error": problem})
 
     def _event(self, kind: str, **fields: Any) -> Json:  # noqa: ANN401
         """Events are numbered in the order in which they are sent: each is made when it is its turn."""

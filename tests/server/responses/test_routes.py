@@ -7,7 +7,9 @@ import openai
 import pytest
 from openai.types.responses import Response
 
+from leftoff.engine.errors import InputError
 from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.request.fields import Message
 from leftoff.server.responses.convert import Items, as_chat, flat_name, wrapped
 from leftoff.server.responses.store import Stored, TenantStore
@@ -286,3 +288,18 @@ def test_a_call_that_comes_back_is_known_by_both_names() -> None:
 def test_names_are_joined_once() -> None:
     assert flat_name("mcp__tides", "next") == flat_name("mcp__tides__", "next") == "mcp__tides__next"
     assert flat_name("functions", "next") == flat_name(None, "next") == "next"
+
+
+def test_a_stream_that_fails_before_it_has_begun_is_a_failed_response(
+    client: openai.OpenAI, host: ModelHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise InputError("no such river")
+
+    monkeypatch.setattr(host.cache, "begin", fail)
+    with client.responses.stream(model="tiny", input="the river") as stream:
+        *begun, failed = stream
+    assert [event.type for event in begun] == ["response.created", "response.in_progress"]
+    assert failed.type == "response.failed"
+    assert failed.response.error is not None
+    assert failed.response.error.message == "no such river"
