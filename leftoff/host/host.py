@@ -105,7 +105,9 @@ class ModelHost:
         self.fleet = fleet
         self.secret = fleet.secret(own) if fleet is not None else own
         template = Path(settings.chat_template_file).read_text("utf-8") if settings.chat_template_file else None
+        self.adapters = HostAdapters((self.name, *settings.alias), settings, self.engine.settings.loras)
         self.prompts = PromptMaker(self.model, template, context_tokens=self.context_tokens)
+        # from here on there are threads and files that `close` alone ends: what may be refused is made before
         self.prompts.encoder = open_encoder(self.engine, settings, self.cache)
         self._reply_store = reply_store(settings, self.cache)
         self.headers = header_files(settings, self.cache)
@@ -123,7 +125,6 @@ class ModelHost:
             remembered=self.remembered,
         )
         self.embeddings = Embeddings(self._embedder, self.scheduler.waking.errands.add)
-        self.adapters = HostAdapters((self.name, *settings.alias), settings, self.engine.settings.loras)
         self.grammars = Grammars(self.model.vocabulary)
         self.call_triggers: LruCache[bytes, tuple[Trigger, ...]] = LruCache(
             max_bytes=_TRIGGER_BYTES, size_of=lambda _, triggers: sum(len(trigger.grammar.lark) for trigger in triggers)

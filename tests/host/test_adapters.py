@@ -1,5 +1,6 @@
 """Which adapters a request gets: those it names, or those that act unasked."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +93,13 @@ def test_the_scales_that_act_unasked_can_be_changed() -> None:
 def test_settings_that_do_not_go_together_are_refused(lora: tuple[str, ...], problem: str) -> None:
     with pytest.raises(SettingError, match=problem):
         open_host(settings(MODEL, lora=lora))
+
+
+def test_a_host_whose_adapters_are_refused_leaves_no_thread(tmp_path: Path) -> None:
+    before = {*threading.enumerate()}
+    with pytest.raises(SettingError, match="two have it"):
+        open_host(settings(MODEL, lora=(FILES["a"], FILES["a"]), disk=64, cache_dir=str(tmp_path)))
+    assert not {*threading.enumerate()} - before
 
 
 def test_an_adapter_of_another_model_is_refused_and_leaves_nothing() -> None:
