@@ -26,6 +26,15 @@ _REMEMBERED_BYTES = 32 << 20
 _LONG_LIST = 16 << 10  # bytes of JSON: a shorter list is decoded anew
 _REPLACED_SHARE = 0.9  # of a remembered list: a longer one that begins with as much of it takes its place
 _NO_TOKENS: Tokens = np.empty(0, np.int32)
+_NAMES = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a fraction",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+}
 _MAX_TOKENS = 1 << 20  # of all prompts of a request; a single one may have as many as the context holds
 
 
@@ -223,4 +232,5 @@ def _is_many(value: Any) -> bool:  # noqa: ANN401
 
 
 def _name(value: object) -> str:
-    return {type(None): "null", bool: "true or false", float: "a fraction", dict: "an object"}.get(type(value), "this")
+    """What a value of JSON is called in an error."""
+    return _NAMES[type(value)]

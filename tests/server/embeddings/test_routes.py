@@ -99,6 +99,7 @@ LONG = "tell me the best story " * 1000
         ({"input": []}, "input: must be a text, a list of token ids, or a list of these that is not empty"),
         ({"input": ["a", ""]}, "input[1]: is empty: there is nothing to embed"),
         ({"input": ["a", None]}, "input[1]: must be a text or a list of token ids"),
+        ({"input": [1, "a"]}, "input[1]: must be a token id, not a text"),
         ({"input": [1, 1 << 30]}, "input[1]: token 1073741824 is not in the vocabulary"),
         ({"input": "a", "dimensions": 65}, "dimensions: is 65, and the vectors of tiny have 64"),
         ({"input": "a", "dimensions": 0}, "dimensions"),
