@@ -26,12 +26,12 @@ class Rerank(Dialect):
     @while_connected
     async def rerank(self, request: Request, body: wire.RerankRequest) -> Response:
         """The best first."""
-        place = "texts" if body.texts is not None else "documents"
-        texts = texts_of(body.texts or body.documents or [], place)
-        if body.texts is None and body.documents is None:
+        place, given = ("texts", body.texts) if body.texts is not None else ("documents", body.documents)
+        if given is None:
             raise missing_field(place)
-        if not texts:
+        if not given:
             raise bad_field(place, "give at least one text: the list is empty")
+        texts = texts_of(given, place)
         host = await self._hosts.embedding(body.model, ranks=True)
         shape = await host.embeddings.shape()
         if not shape.ranks:
@@ -65,4 +65,9 @@ def _result(index: int, score: float, texts: list[str], body: wire.RerankRequest
 def _scored(index: int, score: float, texts: list[str], body: wire.RerankRequest) -> dict[str, Any]:
     """A score as text-embeddings-inference shows it: between 0 and 1, unless the raw number is asked for."""
     text = {"text": texts[index]} if body.return_text else {}
-    return {"index": index, "score": score if body.raw_scores else 1 / (1 + math.exp(-score))} | text
+    return {"index": index, "score": score if body.raw_scores else _between_0_and_1(score)} | text
+
+
+def _between_0_and_1(score: float) -> float:
+    """The logistic function, which by `exp` would overflow for scores far below 0."""
+    return (1 + math.tanh(score / 2)) / 2

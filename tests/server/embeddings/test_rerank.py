@@ -14,7 +14,9 @@ import pytest
 from leftoff.engine.embedder import Embedder
 from leftoff.engine.model import Model
 from leftoff.host.build import open_host, open_text_encoder
+from leftoff.server.embeddings.rerank import _scored
 from leftoff.server.embeddings.texts import TextReader
+from leftoff.server.embeddings.types import RerankRequest
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.errors import ApiError
 from leftoff.server.server import serving as serving_hosts
@@ -80,6 +82,11 @@ def test_texts_are_scored_between_0_and_1(http: httpx.Client, scores: list[float
     assert math.isclose(raw[0]["score"], max(scores), rel_tol=1e-5)
 
 
+def test_a_score_far_below_0_is_0() -> None:
+    shown = [_scored(0, score, [""], RerankRequest(query="", texts=[""]))["score"] for score in (-1000.0, 0.0, 1000.0)]
+    assert shown == [0.0, 0.5, 1.0]
+
+
 def test_an_encoder_gives_vectors_by_its_name_and_where_any_would_do(http: httpx.Client) -> None:
     by_name, by_any, by_none, of_chat = (
         http.post("/v1/embeddings", json={"input": QUERY} | fields).json()["data"][0]["embedding"]
@@ -102,6 +109,11 @@ def test_who_cannot_says_so(http: httpx.Client) -> None:
         ),
         (
             "/v1/rerank",
+            {"model": "rank", "query": "a", "texts": [], "documents": ["b"]},
+            "texts: give at least one text: the list is empty",
+        ),
+        (
+            "/v1/rerank",
             {"model": "rank", "query": "a", "documents": [{}]},
             "documents[0]: must be a text, or an object",
         ),
@@ -113,12 +125,14 @@ def test_who_cannot_says_so(http: httpx.Client) -> None:
     assert http.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 2}).status_code == 200
 
 
-def test_deletion_forgets_the_vectors_of_encoders() -> None:
+def test_an_encoder_forgets_what_is_deleted_and_is_described_by_all_its_names() -> None:
     with (
         open_host(settings("llama")) as host,
-        closing(open_text_encoder(settings("bert", alias=("embed",)))) as encoder,
+        closing(open_text_encoder(settings("bert", alias=("embed", "bge")))) as encoder,
         serving_hosts(Hosts(host, encoders=[encoder])) as url,
     ):
+        card = httpx.get(f"{url}/v1/models/bge", timeout=PATIENCE_S).json()
+        assert (card["id"], card["display_name"]) == ("bge", "embed"), "by its other name too"
         asyncio.run(encoder.embeddings.embed([host.model.vocabulary.tokenize(QUERY)]))
         assert len(encoder.embeddings) == 1
         assert httpx.delete(f"{url}/cache", timeout=PATIENCE_S).status_code == 200
