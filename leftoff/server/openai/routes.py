@@ -83,7 +83,11 @@ class OpenAI(Dialect):
         """Describes a model; one that is alone, by any name: requests may name any, and clients look for that."""
         name = request.path_params["id"]
         listed = next((card for card in self._cards() if card["id"] == name), None)
-        return json_response(listed or _card(self._hosts.named(name)) | {"id": name})
+        if listed is not None:
+            return json_response(listed)
+        encoder = self._hosts.encoder(name)
+        card = _encoder_card(encoder) if encoder is not None else _card(self._hosts.named(name))
+        return json_response(card | {"id": name})
 
     def _cards(self) -> list[dict[str, Any]]:
         cards = [card for late in self._hosts.listed() for card in (_card(late), *_adapter_cards(late))]
