@@ -29,6 +29,8 @@ def prompt_as_chat(body: OllamaGenerateRequest) -> ChatRequest:
     for name in ("suffix", "template"):
         if value := getattr(body, name):
             raise not_yet(name, value[:40], "leave it out")
+    if body.raw and body.system:
+        raise bad_field("system", "is not shown with raw, which has no template: put it into the prompt")
     header = [Message("system", body.system)] if body.system else []
     return _common(body, [*header, Message("user", _content(body.prompt, body.images, ""))])
 

@@ -181,6 +181,7 @@ def test_errors_are_a_text(llama: ollama.Client, http: httpx.Client) -> None:
         ("/api/chat", {"messages": MESSAGES, "format": "yaml"}, "format"),
         ("/api/chat", {"messages": MESSAGES, "options": {"temperature": -1}}, "options.temperature"),
         ("/api/generate", {"prompt": "a", "suffix": "b"}, "suffix"),
+        ("/api/generate", {"prompt": "a", "system": "b", "raw": True}, "system: is not shown with raw"),
     ],
 )
 def test_bad_input_is_refused_by_its_field(http: httpx.Client, path: str, fields: Any, message: str) -> None:  # noqa: ANN401
