@@ -61,8 +61,11 @@ def _narrowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _tool(offered: Mapping[str, ToolDict], name: object) -> ToolDict:
-    if not isinstance(name, str) or name not in offered:
-        raise bad_field("tool_choice", f"there is no tool {name!r}: must be one of {', '.join(offered) or 'none'}")
+    if not isinstance(name, str):
+        raise bad_field("tool_choice", f"must be one of {', '.join(_WORDS)}, or name a function")
+    if name not in offered:
+        choices = f"must be one of {', '.join(offered)}" if offered else "the request has no tools"
+        raise bad_field("tool_choice", f"there is no tool {name!r}: {choices}")
     return offered[name]
 
 

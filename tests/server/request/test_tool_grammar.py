@@ -23,7 +23,8 @@ from leftoff.chat.formats.qwen_xml import QwenXmlCalls
 from leftoff.chat.formats.tagged import CallFormat, TaggedFormat
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.grammar import Grammar
-from leftoff.server.request.tool_grammar import CallGrammar
+from leftoff.server.http.errors import ApiError
+from leftoff.server.request.tool_grammar import CallGrammar, choose_tools
 from leftoff.types import ReasoningTags
 from tests.grammar.conftest import grammars
 from tests.grammar.walk import accepts, allowed
@@ -171,3 +172,21 @@ def test_agents_have_many_tools_and_some_of_many_parameters(
     grammars.compile(calls.calls(16))
     if output_format.trigger:
         grammars.compile(calls.calls(16, output_format.trigger))
+
+
+LOOK = {"type": "function", "function": {"name": "look"}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "tools", "problem"),
+    [
+        ({"type": "function", "function": {"name": "go"}}, [LOOK], "there is no tool 'go': must be one of look"),
+        ({"type": "function", "function": {"name": "go"}}, None, "there is no tool 'go': the request has no tools"),
+        ({"type": "function"}, [LOOK], "must be one of auto, none, required, or name a function"),
+        ("any", [LOOK], "is 'any': must be one of auto, none, required, or name a function"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_told_what_can(choice: Any, tools: Any, problem: str) -> None:  # noqa: ANN401
+    with pytest.raises(ApiError) as refused:
+        choose_tools(choice, tools)
+    assert refused.value.message == f"tool_choice: {problem}"
