@@ -35,7 +35,7 @@ def timings_of(replies: Sequence[ReplyStream], num_per_prompt: int = 1) -> Json:
     timings = [reply.timings for reply in replies]
     computed = sum(report.computed for report in reports)
     generated = sum(each.num_generated for each in timings)
-    prompt_ms = max(map(_prompt_ms, timings))
+    prompt_ms = max(each.prompt_ms for each in timings)
     generation_ms = max(map(_generation_ms, timings))
     drafts = {
         "draft_n": sum(each.num_drafted for each in timings),
@@ -57,10 +57,6 @@ def timings_of(replies: Sequence[ReplyStream], num_per_prompt: int = 1) -> Json:
 def progress_of(event: Progress) -> Json:
     """llama-server's `prompt_progress`."""
     return {"total": event.total, "cache": event.reused, "processed": event.num_read, "time_ms": round(event.ms)}
-
-
-def _prompt_ms(timings: Timings) -> float:
-    return max(0.0, timings.prompt_ms) if timings.first_token else 0.0
 
 
 def _generation_ms(timings: Timings) -> float:

@@ -103,6 +103,7 @@ def test_only_the_prompt_is_read(http: httpx.Client) -> None:
     reply = complete(http, n_predict=0)
     assert (reply["content"], reply["tokens_predicted"]) == ("", 0)
     assert complete(http)["tokens_cached"] == reply["tokens_evaluated"]
+    assert reply["timings"]["prompt_per_second"] > 0, "its time is told too"
 
 
 def test_tokens_and_back(http: httpx.Client) -> None:
