@@ -159,7 +159,7 @@ class LateHost:
     def _open(self) -> None:
         while self._goes_on():
             try:
-                self.host = self._opened()
+                self.host = self._open_host()
                 self._answer(self.host)
             except CancelledError:  # nobody waits any more
                 self._leave_seat()
@@ -169,10 +169,11 @@ class LateHost:
 
     def _leave_seat(self) -> None:
         """A host that lives has the seat itself: it may be awake by now, for those who asked before."""
-        if self.host is None or not self.host.is_alive:
+        if self.opened is None:
             self.seat.slept()
 
     def _goes_on(self) -> bool:
+        """Whether somebody waits for the host. Else the thread ends, and the next who asks starts another."""
         with self._lock:
             if any(not asked.cancelled() for asked in self._asked):
                 return True
@@ -195,14 +196,14 @@ class LateHost:
             else:
                 asked.set_exception(outcome)
 
-    def _opened(self) -> ModelHost:
-        if self.host is not None and self.host.is_alive:
-            if not (self.host.model.is_spoiled or self.host.model.is_replaced):
-                return self.host
-            scheduler = self.host.scheduler
-            self._wait_until(lambda: not (scheduler.num_waiting or scheduler.runs))
-            self._replaced = self.host
-            self.host.close()
+    def _open_host(self) -> ModelHost:
+        """The host that is open, unless another model lies in its file; else a new one, in its turn."""
+        if (old := self.opened) is not None:
+            if not (old.model.is_spoiled or old.model.is_replaced):
+                return old
+            self._wait_until(lambda: not (old.scheduler.num_waiting or old.scheduler.runs))
+            self._replaced = old
+            old.close()
             self._leave_seat()  # if it was awake: nobody else would let the others have it
         self.seat.notify, self.seat.is_wanted = self._has_news.set, self._is_wanted
         self._prepare()
