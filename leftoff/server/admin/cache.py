@@ -212,7 +212,7 @@ def _node(node: NodeCopy, number: int, parent: int | None, text: Callable[[Token
         parent=parent,
         start=node.start,
         end=node.end,
-        age_s=_age(node.last_used),
+        age_s=age_of(node.last_used),
         page_bytes=sum({(page.page_start, page.page_end): page.nbytes for page in node.pages}.values()),
         entries=[_entry(point) for point in node.points],
         text=text(node.tokens[:_PREVIEW_TOKENS]),
@@ -224,7 +224,7 @@ def _entry(point: PointCopy) -> dict[str, Any]:
         "position": point.position,
         "bytes": point.nbytes,
         "hits": point.hits,
-        "age_s": _age(point.last_used),
+        "age_s": age_of(point.last_used),
         "has_logits": point.has_logits,
     }
 
@@ -238,7 +238,7 @@ def slot_view(sequence: EngineSequence, tenant: Tenant, *, with_age: bool = True
     if tenant.is_alone or tenant.sees(sequence.namespace):
         view.tokens, view.is_saved, view.namespace = sequence.length, sequence.is_saved, sequence.namespace
         if with_age:
-            view.age_s = _age(sequence.last_used) if sequence.last_used else 0.0
+            view.age_s = age_of(sequence.last_used) if sequence.last_used else 0.0
     return view
 
 
@@ -307,7 +307,8 @@ def _not_deleted(error: Exception) -> ApiError:
     )
 
 
-def _age(moment: float) -> float:
+def age_of(moment: float) -> float:
+    """The seconds since a moment of the monotonic clock, as views show them."""
     return round(max(0.0, time.monotonic() - moment), 3)
 
 

@@ -19,6 +19,7 @@ from leftoff.cache.cache import Cache
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tree_copy import NodeCopy, TreeCopy, copy_tree
 from leftoff.host.host import ModelHost
+from leftoff.server.admin.cache import age_of
 from leftoff.server.admin.merged_tree import Merged, PointView, merge
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
@@ -207,7 +208,7 @@ def _node(node: Merged, is_found: bool, text: TextOf) -> MergedNodeView:
         parent=node.parent.id if node.parent is not None else None,
         start=node.start,
         end=node.end,
-        age_s=round(max(0.0, time.monotonic() - max(copy.last_used for copy in node.copies)), 3),
+        age_s=age_of(max(copy.last_used for copy in node.copies)),
         slots=[int(copy.source.split()[1]) for copy in node.copies if copy.source.startswith("slot")],
         ram_tokens=ram.num_tokens,
         ram_bytes=ram.num_bytes,
