@@ -81,14 +81,14 @@ class Ollama(Dialect):
 
     async def chat(self, request: Request, body: wire.OllamaChatRequest) -> Response:
         host = await self._hosts.of(body.model)
-        if not body.messages:
+        if body.is_empty:
             return await _loaded(request, host, body)
         jobs = await chat_jobs(host, request, messages_as_chat(body))
         return await _answer(request, host, jobs, body)
 
     async def generate(self, request: Request, body: wire.OllamaGenerateRequest) -> Response:
         host = await self._hosts.of(body.model)
-        if not body.prompt:
+        if body.is_empty:
             return await _loaded(request, host, body)
         chat = prompt_as_chat(body)
         jobs = await (_raw_jobs if body.raw else chat_jobs)(host, request, chat)
