@@ -131,6 +131,8 @@ class CacheApi(Dialect):
             if not model:  # what follows is of no one model
                 self._forget_others(own)
                 self._hosts.known_files.forget()
+                if (web_files := request.app.state.web_files) is not None:
+                    web_files.forget(tenant.name)
                 for encoder in self._hosts.encoders:
                     encoder.embeddings.forget(own)
                 first = self._hosts.first

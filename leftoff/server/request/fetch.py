@@ -71,6 +71,11 @@ class WebFiles:
         self._kept.put((owner, url), _Kept(data, time.monotonic() + _KEPT_SECONDS))
         return data
 
+    def forget(self, owner: str) -> None:
+        """Drops the files that this owner has asked for."""
+        for key in [key for key, _ in self._kept.items() if key[0] == owner]:
+            self._kept.pop(key)
+
     async def _followed(self, url: str, hold: Callable[[int], None]) -> bytes:
         target = httpx.URL(url)
         # No proxy of the environment, no cookies: what is fetched is what anybody would get.

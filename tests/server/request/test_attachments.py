@@ -180,6 +180,34 @@ def test_what_is_fetched_counts_as_a_part_of_the_body(monkeypatch: pytest.Monkey
     assert (replies[1].status_code, replies[1].json()["error"]["code"]) == (413, "body_too_large")
 
 
+def test_files_that_were_fetched_are_deleted_with_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Red(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(RED)
+
+        def log_message(self, *_: object) -> None: ...
+
+    monkeypatch.setattr("leftoff.server.request.fetch.is_public", lambda _: True)
+    monkeypatch.setattr(PromptMaker, "sees_pictures", True)
+    files = ThreadingHTTPServer(("127.0.0.1", 0), Red)
+    Thread(target=files.serve_forever, args=(POLL_S,), daemon=True).start()
+    chats = chat(f"http://127.0.0.1:{files.server_port}/red.png")
+    with open_host(settings(fetch_images=True)) as host, serving(host) as url, files:
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+            for _ in range(2):
+                ask(http, CHAT, chats)
+            assert len(asked) == 1
+            http.delete("/cache").raise_for_status()
+            ask(http, CHAT, chats)
+        files.shutdown()
+    assert len(asked) == 2
+
+
 def test_a_model_without_a_projector_gets_notes(http: httpx.Client) -> None:
     assert ask(http, CHAT, chat(data_url(b"no picture at all"), "https://example.com/a.png")).status_code == 200
     told = "parts left out, since this model reads text only: 2 of type image"
