@@ -27,6 +27,7 @@ from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.reply.joined import Answer, shown
 from leftoff.server.reply.response import json_response
 from leftoff.server.request.aside import aside
+from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.tenant import Tenant, tenant_of
 from leftoff.types import Tokens
 
@@ -116,6 +117,7 @@ class CacheApi(Dialect):
 
         async def delete_of(host: ModelHost) -> None:
             freed_there, deleted_there = await host.between_steps(partial(_clear, host, own))
+            RawPrompts.of(host).id_lists.forget(own)
             freed.update(freed_there)
             deleted.extend(deleted_there)
 

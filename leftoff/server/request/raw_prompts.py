@@ -1,7 +1,7 @@
 """Prompts that are not chats: text, token ids, several of either, or (as llama-server allows) text and ids mixed."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
@@ -49,7 +49,7 @@ class RawPrompts:
         self._vocabulary = host.model.vocabulary
         self._pictures = host.pictures
         self._max_images = host.settings.max_images
-        self._id_lists = IdLists(self._vocabulary.size)
+        self.id_lists = IdLists(self._vocabulary.size)
 
     @classmethod
     def of(cls, host: ModelHost) -> "RawPrompts":
@@ -60,7 +60,7 @@ class RawPrompts:
 
     def read(self, data: msgspec.Raw, namespace: str = "") -> list[Prompt]:
         """One prompt for a text or a list of token ids; for a list of prompts, one for each. `data` is JSON."""
-        tokens = self._id_lists.decode(bytes(data), namespace)
+        tokens = self.id_lists.decode(bytes(data), namespace)
         if tokens is not None and tokens.size:
             self._check_length(int(tokens.size))
             return [Prompt(tokens)]
@@ -189,6 +189,10 @@ class IdLists:
         if len(data) >= _LONG_LIST:
             self._lists.put((namespace, blake3(data).digest()), _IdList(namespace, data, tokens))
         return tokens
+
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """Forgets the lists of the namespaces that are meant."""
+        self._lists.remove_if(lambda ids: is_meant(ids.namespace))
 
     def _known(self, data: bytes, namespace: str) -> tuple[Tokens, int]:
         """The tokens of the longest beginning that is known, and the offset of the comma or bracket behind them."""

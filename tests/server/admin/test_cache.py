@@ -1,11 +1,13 @@
 """The cache and the metrics, seen from outside."""
 
+import json
 from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from leftoff.host.host import ModelHost
+from leftoff.server.request.raw_prompts import RawPrompts
 
 SYSTEM = {"role": "system", "content": "an old man keeps a lamp in his window " * 10}
 
@@ -49,6 +51,18 @@ def test_the_cache_is_emptied(http: httpx.Client) -> None:
     view = http.get("/cache").json()
     assert (view["tiers"][0]["used_bytes"], view["trees"]) == (0, [])
     assert chat(http, "where does the road end")["timings"]["cache_n"] == 0
+
+
+def test_long_lists_of_token_ids_are_deleted_of_a_salt_and_of_all(http: httpx.Client, host: ModelHost) -> None:
+    lists = RawPrompts.of(host).id_lists
+    for salt in ("mine", "other"):
+        body = {"prompt": [500] * 3500, "n_predict": 0, "cache_salt": salt}
+        http.post("/completion", content=json.dumps(body)).raise_for_status()
+    both = lists.num_bytes
+    http.delete("/cache?salt=mine").raise_for_status()
+    assert 0 < lists.num_bytes < both
+    http.delete("/cache").raise_for_status()
+    assert lists.num_bytes == 0
 
 
 def test_reports_tell_the_first_difference(http: httpx.Client) -> None:
