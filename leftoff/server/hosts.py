@@ -119,7 +119,7 @@ class Hosts:
         if host is None:
             raise ApiError(
                 400,
-                f"{model} is not loaded: nobody has asked it since the start, so there is nothing to show",
+                f"{model} is not loaded, so there is nothing to show: ask it something, or POST /models/load",
                 param="model",
                 code="model_not_loaded",
             )
