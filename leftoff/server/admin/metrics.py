@@ -142,14 +142,14 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 
 def _labelled_counter(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=[label])
-    for key, value in sorted(values.items()):
-        family.add_metric([key], value)
-    return family
+    return _filled(CounterMetricFamily(name, text, labels=[label]), values)
 
 
 def _labelled_gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=[label])
+    return _filled(GaugeMetricFamily(name, text, labels=[label]), values)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[str, float]) -> Metric:
     for key, value in sorted(values.items()):
         family.add_metric([key], value)
     return family
