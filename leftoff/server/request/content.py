@@ -111,7 +111,7 @@ def left_out(kind: str, place: str) -> str:
     To refuse it would end an agent's session: it sends the part again with every request. Unknown types are refused.
     """
     if kind not in _LEFT_OUT:
-        raise bad_field(place, f"a part of type {kind!r} cannot be read: this server takes text only")
+        raise bad_field(place, f"a part of type {kind!r} cannot be read here: send text, images or documents")
     return _NOTE.format(_LEFT_OUT[kind])
 
 
