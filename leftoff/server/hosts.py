@@ -178,6 +178,11 @@ class Hosts:
         assert self._first.host is not None
         return self._first.host
 
+    def require_alive(self) -> None:
+        """Raises `HostClosedError` if no model is open: the server stops, or the file of its only one was replaced."""
+        if not any(host.is_alive for host in self):
+            self.first.require_alive()
+
     def __iter__(self) -> Iterator[ModelHost]:
         """The hosts that are open, also if their file is gone."""
         return (host for late in self._seen if (host := late.opened) is not None)

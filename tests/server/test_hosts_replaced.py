@@ -73,6 +73,21 @@ def test_what_is_computed_with_weights_that_were_written_over_is_neither_said_no
         assert ask(url, "tiny", SAID)["choices"][0]["text"] == expected
 
 
+def test_a_server_is_well_while_its_first_model_is_closed() -> None:
+    with served("llama", "qwen35", most=2) as (url, models):
+        for model in models:
+            model.open()
+        models[0].open().close()
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+            assert http.get("/health").json()["status"] == "ok"
+            with http.stream("GET", "/cache/events") as stream:
+                assert stream.status_code == 200
+            models[1].open().close()
+            assert http.get("/health").status_code == 503
+            assert "choices" in ask(url, "llama", SAID), "it is opened anew"
+            assert http.get("/health").json()["status"] == "ok"
+
+
 def asked_and_written_over(url: str, path: Path) -> str:
     """What the model said before its file was written over, which it then refuses to go on with."""
     old = str(ask(url, "gemma3", SAID)["choices"][0]["text"])

@@ -38,7 +38,7 @@ class EventsApi(Dialect):
         return [Endpoint("GET", "/cache/events", "Changes of the cache, as server-sent events", self.events)]
 
     async def events(self, request: Request) -> Response:
-        self._hosts.first.require_alive()
+        self._hosts.require_alive()
         model = request.query_params.get("model")
         only = self._hosts.opened(model)[0].name if model else None
         request.scope["state"][ENDS_WITH_SERVER] = True

@@ -163,7 +163,7 @@ class Native(Dialect):
         return json_response({"success": True})
 
     async def health(self, _: Request) -> Response:
-        self._hosts.first.require_alive()
+        self._hosts.require_alive()
         return json_response({"status": "ok", "models": self._hosts.states})  # for routers that have no index
 
 
