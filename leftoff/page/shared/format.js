@@ -1,4 +1,4 @@
-/** Numbers and times as people read them. */
+/** Numbers and times as people read them. A unit is chosen by what is shown, which is rounded: 1023.9 KiB are 1.0 MiB. */
 
 const GROUPED = new Intl.NumberFormat("en-US");
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -14,36 +14,34 @@ export const counted = (number, noun) => `${count(number)} ${noun}${number === 1
 
 /** @param {number} number as it is said: 26k */
 export const rounded = (number) =>
-  number < 1000 ? count(number) : `${(number / 1000).toFixed(number < 9950 ? 1 : 0)}k`;
+  number < 999.5 ? count(number) : `${(number / 1000).toFixed(number < 9950 ? 1 : 0)}k`;
 
 /** @param {number} bytes */
 export function size(bytes) {
   let unit = 0;
   let shown = bytes;
-  while (shown >= 1024 && unit < UNITS.length - 1) {
+  while (Math.round(shown) >= 1024 && unit < UNITS.length - 1) {
     shown /= 1024;
     unit += 1;
   }
-  return `${shown >= 10 || unit === 0 ? Math.round(shown) : shown.toFixed(1)} ${UNITS[unit]}`;
+  return `${shown >= 9.95 || unit === 0 ? Math.round(shown) : shown.toFixed(1)} ${UNITS[unit]}`;
 }
 
 /** @param {number} ms */
 export function duration(ms) {
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  const seconds = ms / 1000;
-  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  if (Math.round(ms) < 1000) return `${Math.round(ms)} ms`;
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 60) return `${(ms / 1000).toFixed(ms < 9950 ? 1 : 0)} s`;
   const minutes = Math.floor(seconds / 60);
-  return minutes < 60
-    ? `${minutes} min ${Math.round(seconds % 60)} s`
-    : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return minutes < 60 ? `${minutes} min ${seconds % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 /** @param {number} seconds */
 export function age(seconds) {
-  if (seconds < 60) return `${Math.round(seconds)} s ago`;
-  if (seconds < 3600) return `${Math.round(seconds / 60)} min ago`;
-  if (seconds < 86400) return `${Math.round(seconds / 3600)} h ago`;
-  return `${Math.round(seconds / 86400)} d ago`;
+  const [whole, minutes, hours, days] = [1, 60, 3600, 86_400].map((unit) => Math.round(seconds / unit));
+  if (whole < 60) return `${whole} s ago`;
+  if (minutes < 60) return `${minutes} min ago`;
+  return hours < 24 ? `${hours} h ago` : `${days} d ago`;
 }
 
 /** @param {number} share between 0 and 1 */
