@@ -12,6 +12,22 @@ DROP = """() => {
     dataTransfer.items.add(new File(["words"], "dropped.txt"));
     document.body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
 }"""
+# The transaction of the next search ends when `release` is called: one that asks again and again does not end.
+HOLD_NEXT_SEARCH = """() => {
+    const getAll = IDBObjectStore.prototype.getAll;
+    IDBObjectStore.prototype.getAll = function () {
+        IDBObjectStore.prototype.getAll = getAll;
+        let isHeld = true;
+        const ended = new Promise((resolve) => this.transaction.addEventListener("complete", resolve));
+        window.release = () => {
+            isHeld = false;
+            return ended;
+        };
+        const ask = () => { if (isHeld) this.get("").onsuccess = ask; };
+        ask();
+        return getAll.apply(this);
+    };
+}"""
 
 
 def test_a_reply_comes_and_is_kept(chat: Chat, page: Page) -> None:
@@ -146,6 +162,20 @@ def test_conversations_are_searched_exported_imported_and_deleted(chat: Chat, pa
         page.get_by_label("Conversations to import").set_input_files([tmp_path / name])
         why = "it holds no conversations of leftoff. Choose a file that Export has written"
         expect(page.get_by_role("alert")).to_have_text(f"{name} cannot be imported: {why}")
+
+
+def test_a_search_that_ends_late_does_not_replace_the_result_of_a_later_one(chat: Chat, page: Page) -> None:
+    for text in ("where is Zanzibar", "only a map of Wyoming"):  # no words of the model
+        page.keyboard.press("Alt+n")
+        chat.send(text)
+    page.evaluate(HOLD_NEXT_SEARCH)
+    page.get_by_label("Search conversations").fill("zanzibar")
+    page.wait_for_function("() => window.release")
+    page.get_by_label("Search conversations").fill("wyoming")
+    titles = page.locator(".sidebar .title")
+    expect(titles).to_have_text(["only a map of Wyoming"])
+    page.evaluate("() => window.release().then(() => new Promise((resolve) => setTimeout(resolve, 200)))")
+    expect(titles).to_have_text(["only a map of Wyoming"])
 
 
 def test_the_head_names_the_conversation_the_model_and_its_context(chat: Chat, page: Page) -> None:

@@ -58,9 +58,16 @@ function Entry({ meta, isOpen, isBusy, open: show }) {
 function useFound(wanted, metas) {
   const [found, setFound] = useState(/** @type {Set<string> | null} */ (null));
   useEffect(() => {
-    const search = async () => setFound(wanted.trim() ? await library.found(wanted.trim()) : null);
+    let isLast = true;
+    const search = async () => {
+      const ids = wanted.trim() ? await library.found(wanted.trim()) : null;
+      if (isLast) setFound(ids); // a search that takes longer does not replace one that was begun after it
+    };
     const timer = setTimeout(search, wanted.trim() ? SEARCH_PAUSE_MS : 0);
-    return () => clearTimeout(timer);
+    return () => {
+      isLast = false;
+      clearTimeout(timer);
+    };
   }, [wanted, metas]);
   return found;
 }
