@@ -178,6 +178,22 @@ def test_a_search_that_ends_late_does_not_replace_the_result_of_a_later_one(chat
     expect(titles).to_have_text(["only a map of Wyoming"])
 
 
+def test_a_conversation_is_as_it_was_left_when_it_is_opened_again(chat: Chat, page: Page) -> None:
+    chat.send("where does the road end")
+    page.keyboard.press("Alt+n")
+    chat.send("only a map")
+    chat.act(chat.replies.last, "Regenerate")
+    expect(chat.messages.last).to_contain_text("2 / 2")
+    chat.finished()
+    page.get_by_role("button", name="Previous branch").click()
+    chat.set(seed="7")
+    for title in ("where does the road end", "only a map"):
+        page.get_by_role("button", name=title, exact=True).click()
+        expect(chat.messages.first).to_contain_text(title)
+    expect(chat.messages.last).to_contain_text("1 / 2")
+    expect(page.locator('dialog.settings [name="seed"]')).to_have_value("7")
+
+
 def test_the_head_names_the_conversation_the_model_and_its_context(chat: Chat, page: Page) -> None:
     asked = "where does the road end, and what does the old man who keeps a lamp in his window say to that"
     expect(page.locator(".head .model")).to_contain_text("4,096 tokens of context")

@@ -61,11 +61,7 @@ export async function remove(meta) {
 }
 
 /** @param {string} title */
-export async function rename(title) {
-  put(open.value.changed({ title }));
-  await library.save(open.value);
-  heads.value = await library.listed();
-}
+export const rename = (title) => keep(open.value.changed({ title }));
 
 /** @param {string} archive */
 export async function restore(archive) {
@@ -77,15 +73,13 @@ export async function restore(archive) {
 /** @param {Partial<Settings>} changes */
 export async function changeSettings(changes) {
   const { settings } = open.value.meta;
-  put(open.value.changed({ settings: { ...settings, ...changes } }));
-  if (open.value.messages.size) await library.save(open.value);
+  const changed = open.value.changed({ settings: { ...settings, ...changes } });
+  if (changed.messages.size) await keep(changed);
+  else put(changed);
 }
 
 /** @param {Message} message */
-export async function select(message) {
-  put(open.value.showing(message.id));
-  await library.save(open.value);
-}
+export const select = (message) => keep(open.value.showing(message.id));
 
 /**
  * @param {string} id
@@ -103,13 +97,21 @@ function put(conversation) {
 }
 
 /**
+ * Shows and saves a conversation that has changed, and lists it as it is now.
+ * @param {Conversation} conversation
+ * @param {...Message} changed
+ */
+async function keep(conversation, ...changed) {
+  put(conversation);
+  await library.save(conversation, ...changed);
+  heads.value = await library.listed();
+}
+
+/**
  * Keeps a message, unless its conversation was deleted meanwhile.
  * @param {Message} message
  */
 export async function add(message) {
   const conversation = current(message.conversation)?.with(message);
-  if (!conversation) return;
-  put(conversation);
-  await library.save(conversation, message);
-  heads.value = await library.listed();
+  if (conversation) await keep(conversation, message);
 }
