@@ -23,6 +23,7 @@ FULL = """() => {
     };
 }"""
 NO_DATABASE = "indexedDB.open = () => { throw new Error('it is turned off'); }"
+NO_REASON = "indexedDB.open = () => { throw new DOMException('', 'SecurityError'); }"
 
 
 def titles(page: Page) -> list[str]:
@@ -64,3 +65,9 @@ def test_a_browser_that_keeps_nothing_can_be_used(page: Page, url: str) -> None:
     chat.send("only a map")
     expect(page.get_by_role("alert")).to_contain_text("This browser keeps nothing (it is turned off): 1 conversation")
     expect(chat.messages).to_have_count(4)
+
+
+def test_an_error_without_words_is_named_by_its_type(page: Page, url: str) -> None:
+    page.add_init_script(NO_REASON)
+    Chat(page, url).send("where does the road end")
+    expect(page.get_by_role("alert")).to_contain_text("This browser keeps nothing (SecurityError): 1 conversation")

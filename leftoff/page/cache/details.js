@@ -2,6 +2,7 @@
 
 import { age, count, size } from "../shared/format.js";
 import { html, useState } from "../shared/html.js";
+import { problemWith } from "../shared/http.js";
 import { isSure } from "../shared/sure.js";
 import { oneLine } from "./drawing.js";
 import { change } from "./feed.js";
@@ -29,7 +30,7 @@ export function Details({ tree, node }) {
     try {
       setNews(tell(await change(method, target, tree.model)));
     } catch (error) {
-      setNews(/** @type {Error} */ (error).message);
+      setNews(problemWith(error));
     }
   };
   const drop = async () =>

@@ -3,6 +3,7 @@
 import { useCell } from "../shared/cell.js";
 import { html, useEffect, useRef, useState } from "../shared/html.js";
 import { modelOf, models } from "../shared/models.js";
+import { reasonOf } from "../shared/reason.js";
 import { attached, isPdf, isPicture } from "./attachments.js";
 import { AttachedFiles } from "./attachments_view.js";
 import { draftOf, keepDraft } from "./drafts.js";
@@ -31,7 +32,7 @@ export function Composer({ conversation }) {
         const taken = await attached(file);
         setFiles((before) => [...before, taken]);
       } catch (error) {
-        setProblem(/** @type {Error} */ (error).message);
+        setProblem(reasonOf(error));
       }
     }
     area.current?.focus();

@@ -2,6 +2,7 @@
  * has no room for is here until the page is closed, and is kept once there is room. */
 
 import { Cell } from "../shared/cell.js";
+import { reasonOf } from "../shared/reason.js";
 import { archivedMessage, withNewIds } from "./archive.js";
 import { Conversation } from "./conversation.js";
 
@@ -119,8 +120,8 @@ function forget(id) {
 
 /** @param {unknown} error */
 function refused(error) {
-  const { name, message } = /** @type {Error} */ (error ?? {});
-  return name === "QuotaExceededError" ? "This browser has no room left" : `This browser keeps nothing (${message})`;
+  const isFull = error instanceof DOMException && error.name === "QuotaExceededError";
+  return isFull ? "This browser has no room left" : `This browser keeps nothing (${reasonOf(error)})`;
 }
 
 /** @param {string} id */

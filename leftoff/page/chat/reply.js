@@ -3,6 +3,7 @@
 import { chunksOf } from "../shared/events.js";
 import { ApiError, ask, askJson, problemWith } from "../shared/http.js";
 import { pause } from "../shared/pause.js";
+import { reasonOf } from "../shared/reason.js";
 import { asSent } from "./message.js";
 
 /** @import {Settings} from "./conversation.js" */
@@ -48,7 +49,7 @@ function parsed(text, name) {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`${name} in the settings is not JSON: ${/** @type {Error} */ (error).message}`);
+    throw new Error(`${name} in the settings is not JSON: ${reasonOf(error)}`);
   }
 }
 

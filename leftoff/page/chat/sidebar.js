@@ -3,6 +3,7 @@
 import { useCell } from "../shared/cell.js";
 import { day, moment } from "../shared/format.js";
 import { html, useEffect, useRef, useState } from "../shared/html.js";
+import { reasonOf } from "../shared/reason.js";
 import { isSure } from "../shared/sure.js";
 import * as library from "./library.js";
 import { beginNew, busy, heads, open, remove, restore, show } from "./store.js";
@@ -82,7 +83,7 @@ function Transfer({ metas }) {
       try {
         await restore(await file.text());
       } catch (error) {
-        setProblem(`${file.name} cannot be imported: ${/** @type {Error} */ (error).message}`);
+        setProblem(`${file.name} cannot be imported: ${reasonOf(error)}`);
       }
     }
     target.value = "";

@@ -1,5 +1,6 @@
 /** Turns: a message, an edit or a new branch, and the reply to it, which is written whichever conversation is open. */
 
+import { reasonOf } from "../shared/reason.js";
 import * as library from "./library.js";
 import { newMessage } from "./message.js";
 import { requestOf, streamed } from "./reply.js";
@@ -115,7 +116,7 @@ async function write({ conversation, stopper }, message, path) {
   try {
     body = await requestOf(path, settings);
   } catch (error) {
-    await add({ ...begun, state: "cut", problem: /** @type {Error} */ (error).message });
+    await add({ ...begun, state: "cut", problem: reasonOf(error) });
     return;
   }
   const draw = (/** @type {Message} */ growing) => {

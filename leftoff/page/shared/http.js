@@ -1,6 +1,7 @@
 /** Requests to the server that the page came from, with the key of this session if there is one. */
 
 import { Cell } from "./cell.js";
+import { reasonOf } from "./reason.js";
 
 const KEY = "leftoff-key";
 
@@ -100,14 +101,10 @@ export async function askJson(path, options) {
 }
 
 /** @param {unknown} error of `ask` */
-export const problemWith = (error) =>
-  error instanceof TypeError ? "The server cannot be reached." : /** @type {Error} */ (error).message;
+export const problemWith = (error) => (error instanceof TypeError ? "The server cannot be reached." : reasonOf(error));
 
 /** @param {Response} response */
 async function problemOf(response) {
-  try {
-    return (await response.json()).error.message;
-  } catch {
-    return `the server answered ${response.status}`;
-  }
+  const answer = await response.json().catch(() => null); // of a proxy, perhaps
+  return answer?.error?.message || `the server answered ${response.status}`;
 }
