@@ -43,6 +43,10 @@ def test_a_full_browser_is_told_of_and_what_was_said_stays_until_there_is_room(
     expect(chat.messages.first).to_contain_text("where does the road end")
     page.get_by_role("button", name="only a map", exact=True).click()
     expect(chat.messages.first).to_contain_text("only a map")
+    reply = chat.replies.first.locator(".markdown").inner_text()
+    page.get_by_label("Search conversations").fill(reply)
+    expect(page.locator(".sidebar .title")).to_have_text(["only a map"])
+    page.get_by_label("Search conversations").fill("")
     with page.expect_download() as download:
         page.get_by_role("button", name="Export", exact=True).click()
     download.value.save_as(tmp_path / "map.json")
@@ -65,6 +69,20 @@ def test_a_browser_that_keeps_nothing_can_be_used(page: Page, url: str) -> None:
     chat.send("only a map")
     expect(page.get_by_role("alert")).to_contain_text("This browser keeps nothing (it is turned off): 1 conversation")
     expect(chat.messages).to_have_count(4)
+
+
+def test_a_browser_that_keeps_nothing_searches_and_deletes_what_is_here(page: Page, url: str) -> None:
+    page.add_init_script(NO_DATABASE)
+    chat = Chat(page, url)
+    for text in ("where does the road end", "only a map"):
+        page.keyboard.press("Alt+n")
+        chat.send(text)
+    page.get_by_label("Search conversations").fill("ROAD")
+    expect(page.locator(".sidebar .title")).to_have_text(["where does the road end"])
+    page.get_by_label("Search conversations").fill("")
+    expect(page.locator(".sidebar .title")).to_have_count(2)
+    chat.delete("where does the road end")
+    expect(page.locator(".sidebar .title")).to_have_text(["only a map"])
 
 
 def test_an_error_without_words_is_named_by_its_type(page: Page, url: str) -> None:

@@ -51,10 +51,17 @@ async function transact(mode, work) {
   });
 }
 
+/** Some browsers have no database, in a private window for example. */
+const hasDatabase = () =>
+  database().then(
+    () => true,
+    () => false,
+  );
+
 /** @returns {Promise<Meta[]>} the one used last first */
 export async function listed() {
   const all = transact("readonly", (store) => /** @type {IDBRequest<Meta[]>} */ (store.getAll()));
-  const kept = await all.catch(() => /** @type {Meta[]} */ ([])); // some browsers keep nothing in a private window
+  const kept = await all.catch(() => /** @type {Meta[]} */ ([]));
   const heads = [
     ...kept.filter(({ id }) => !unkept.value.has(id)),
     ...[...unkept.value.values()].map(({ meta }) => meta),
@@ -127,6 +134,7 @@ function refused(error) {
 /** @param {string} id */
 export async function remove(id) {
   forget(id);
+  if (!(await hasDatabase())) return;
   const found = await messagesOf(id);
   await transact("readwrite", (heads, messages) => {
     heads.delete(id);
@@ -143,11 +151,13 @@ export async function remove(id) {
 export async function found(text) {
   const wanted = text.toLowerCase();
   const has = (/** @type {string | undefined} */ words) => (words ?? "").toLowerCase().includes(wanted);
-  const everything = await transact(
-    "readonly",
-    (_, messages) => /** @type {IDBRequest<Message[]>} */ (messages.getAll()),
-  );
-  const inMessages = everything.filter((message) => has(message.content) || has(message.reasoning));
+  const all = transact("readonly", (_, messages) => /** @type {IDBRequest<Message[]>} */ (messages.getAll()));
+  const kept = await all.catch(() => /** @type {Message[]} */ ([]));
+  const messages = [
+    ...kept.filter(({ conversation }) => !unkept.value.has(conversation)),
+    ...[...unkept.value.values()].flatMap((conversation) => [...conversation.messages.values()]),
+  ];
+  const inMessages = messages.filter((message) => has(message.content) || has(message.reasoning));
   const inHeads = (await listed()).filter((meta) => has(meta.title) || has(meta.settings.system));
   return new Set([...inMessages.map((message) => message.conversation), ...inHeads.map((meta) => meta.id)]);
 }
