@@ -41,7 +41,8 @@ def show_model(console: Console, usage: ModelUsage, *, every: bool) -> None:
         table.add_row(_short(branch.tip), *sizes, show_age(branch.last_used), texts.get(branch.tip.name, ""))
     console.print(table)
     if not texts and shown:
-        console.print("  no text is shown: the model file is not where it was", style="dim")
+        why = "no server has told where the model file is, or it is no longer there"
+        console.print(f"  no text is shown: {why}; `leftoff cache show NAME --text MODEL` shows it", style="dim")
     if len(shown) < len(branches):
         console.print(f"  and {len(branches) - len(shown)} more: --all shows them")
     console.print()

@@ -21,6 +21,7 @@ from tests.patience import PATIENCE_S
 Capture = pytest.CaptureFixture[str]
 
 HEADER = "You are a careful assistant who answers in few words. " * 12
+NO_TEXT = "no text is shown: no server has told where the model file is, or it is no longer there; "
 QUESTIONS = ("Where does the river end?", "How high is the mountain?")
 
 
@@ -151,7 +152,7 @@ def test_without_the_model_file_there_is_no_text(capsys: Capture, root: Path, co
     (note,) = root.glob("v1/*/model")
     note.write_text(str(root / content) if content else "")
     cache("list", root)
-    assert "no text is shown: the model file is not where it was" in capsys.readouterr().out
+    assert NO_TEXT in capsys.readouterr().out
     cache("show", root, tip(capsys, root))
     assert "careful assistant" not in capsys.readouterr().out
 
@@ -299,6 +300,8 @@ def test_a_beginning_is_exported_and_a_server_elsewhere_goes_on_from_it(
     output = capsys.readouterr().out
     assert "no server with that model, library and KV type has used this folder" in output
     cache("verify", elsewhere)
+    cache("list", elsewhere)
+    assert NO_TEXT in capsys.readouterr().out
     with serving(*disk(elsewhere)) as server:
         usages = [ask(server.url, question) for question in QUESTIONS]
         assert server.stop() == 0
