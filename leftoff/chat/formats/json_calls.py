@@ -13,6 +13,7 @@ from leftoff.chat.formats.scanner import Emit, MismatchError, Scanner, Waiting
 _MARKS = re.compile(r'[\\"{}\[\]]')
 _STRING_MARKS = {'"': re.compile(r'[\\"]')}
 _MARKS_AND_COMMA = re.compile(r'[\\"{}\[\],]')
+_HALVES = re.compile("[\ud800-\udfff]")  # of characters: a model may escape one without the other
 _ARGUMENTS_KEYS = ("arguments", "parameters")
 _IGNORED_KEYS = ("id", "type")  # the server makes ids of its own, and there is only one type
 
@@ -191,8 +192,12 @@ def parse_string(scanner: Scanner) -> Waiting[str]:
 
 
 def to_json(value: object) -> str:
-    """JSON as chat templates write it: without escapes for letters beyond ASCII."""
-    return json.dumps(value, ensure_ascii=False)
+    """JSON as chat templates write it: of letters beyond ASCII, only halves of characters are escaped.
+
+    These cannot be sent otherwise. Raises `ValueError` for numbers that JSON lacks.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _HALVES.sub(lambda half: f"\\u{ord(half[0]):x}", text)
 
 
 def escaped(text: str) -> str:

@@ -115,6 +115,29 @@ def test_python_values_become_json() -> None:
     }
 
 
+@pytest.mark.parametrize("value", [r"'\ud83d\ude00'", r"['\ud83d\ude00']"])
+def test_a_character_that_is_escaped_in_halves_can_be_sent(value: str) -> None:
+    (call,) = said("lfm2", f"<|tool_call_start|>[free(a={value})]<|tool_call_end|>").calls
+    assert "😀" in json.loads(call.arguments.encode())["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("lfm2", r"<|tool_call_start|>[free(a='\ud83d')]<|tool_call_end|>"),
+        ("gemma", r'<|tool_call>call:free{a:"\ud83d"}<tool_call|>'),
+    ],
+)
+def test_half_a_character_stays_escaped(name: str, text: str) -> None:
+    assert said(name, text) == ParsedReply(calls=(Call("free", r'{"a": "\ud83d"}'),))
+
+
+def test_a_number_that_json_lacks_is_content() -> None:
+    assert (
+        said("lfm2", "<|tool_call_start|>[free(a=[1e999])]<|tool_call_end|>").content == "a=[1e999])]<|tool_call_end|>"
+    )
+
+
 def test_reasoning_is_recognised_before_the_first_word_only() -> None:
     assert said("hermes", "\n<think>\nhm\n</think>\n\nSo <think> is a tag.") == ParsedReply(
         "So <think> is a tag.", "hm"
