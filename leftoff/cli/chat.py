@@ -134,7 +134,8 @@ class _Chat:
                 self._ask(question)
         return self._exit_code
 
-    def _ask(self, question: Question) -> None:
+    def _ask(self, question: Question) -> bool:
+        """Whether there was a reply, which is added to the history."""
         try:
             turn = self._talker.ask(self._history.asking(question), self._show)
         except KeyboardInterrupt:
@@ -144,6 +145,8 @@ class _Chat:
         else:
             self._history.add(question, turn.text)
             self._note(f"\n{turn.line()}")
+            return True
+        return False
 
     def _command(self, name: str, text: str) -> None:
         history = self._history
@@ -182,14 +185,17 @@ class _Chat:
             self._images += (str(path),)
 
     def _take_back(self, *, again: bool) -> None:
-        question = self._history.undo()
-        if question is None:
+        turn = self._history.undo()
+        if turn is None:
             self._note("nothing was asked yet")
-        elif again:
-            self._ask(question)
-        else:
+            return
+        question, reply = turn
+        if not again:
             self._draft, self._images = question.text, question.images
             self._note(f"taken back: {printable(question.text)}")
+        elif not self._ask(question):
+            self._history.add(question, reply)
+            self._note("the reply that was there stays")
 
     def _lines(self) -> Iterator[str]:
         """At a terminal the first Ctrl-C only drops what is typed: it may be meant for a reply that has just ended."""

@@ -57,9 +57,9 @@ class ChatHistory:
     def add(self, question: Question, reply: str) -> None:
         self.turns.append((question, reply))
 
-    def undo(self) -> Question | None:
-        """Removes the last turn; returns its question, None if there is no turn."""
-        return self.turns.pop()[0] if self.turns else None
+    def undo(self) -> tuple[Question, str] | None:
+        """Removes the last turn and returns it; None if there is no turn."""
+        return self.turns.pop() if self.turns else None
 
     def reset(self) -> None:
         self.turns.clear()

@@ -86,6 +86,13 @@ def test_retry_asks_the_same_again_and_reads_next_to_nothing(chat: Chat, whom: s
     assert replies(lines)[0] == replies(lines)[1]
 
 
+def test_a_retry_that_fails_keeps_the_turn(chat: Chat, whom: str) -> None:
+    too_long = f"/system {'word ' * 1200}"
+    lines = chat(whom, f"one more time\n{too_long}\n/retry\n/system\n/retry\n", *LOCAL)
+    assert "the reply that was there stays" in lines
+    assert len(counts(lines)) == 2
+
+
 def test_reset_and_undo_forget(chat: Chat, whom: str) -> None:
     lines = chat(whom, "first\nsecond\n/undo\nsecond\n/reset\nfirst\n/quit\nnever read\n", *LOCAL)
     first, second, second_again, first_again = (sum(count) for count in counts(lines))

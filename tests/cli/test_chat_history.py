@@ -11,7 +11,7 @@ def test_a_conversation_keeps_turns_and_gives_them_back() -> None:
     conversation.add(asked, "b")
     assert [message["role"] for message in conversation.asking(next_one)] == ["system", "user", "assistant", "user"]
     assert conversation.asking(next_one)[1]["content"][0] == {"type": "image", "path": "shot.png"}
-    assert (conversation.undo(), conversation.undo()) == (asked, None)
+    assert (conversation.undo(), conversation.undo()) == ((asked, "b"), None)
     assert [message["content"] for message in conversation.asking(next_one)] == ["be kind", "c"]
 
 
