@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from leftoff import __version__
-from leftoff.errors import LeftoffError
+from leftoff.errors import LeftoffError, reason_of
 
 _PATH = "/v1/chat/completions"
 _SHOWN_CHARACTERS = 500  # of an error page that is not JSON
@@ -162,10 +162,8 @@ class ChatClient:
                     raise RefusedError(f"{self.url}{path}", response.status_code, text or response.reason_phrase)
                 yield response
         except httpx.HTTPError as error:
-            problem = str(error) or type(error).__name__
-            raise UnreachableError(
-                f"{self.url} does not answer ({problem}): is `leftoff serve` running there?"
-            ) from error
+            problem = f"{self.url} does not answer ({reason_of(error)})"
+            raise UnreachableError(f"{problem}: is `leftoff serve` running there?") from error
 
 
 def connect(url: str, api_key: str = "", *, timeout: httpx.Timeout, keeps_alive: bool = True) -> httpx.Client:

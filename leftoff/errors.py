@@ -12,9 +12,12 @@ class LeftoffError(Exception):
 
 
 def reason_of(error: Exception) -> str:
-    """The words of an error for a message. Those of a system error come without its number and its path."""
+    """The words of an error for a message, or its type where it has none.
+
+    Those of a system error come without its number and its path.
+    """
     words = error.strerror if isinstance(error, OSError) else ""
-    return words or str(error)
+    return words or str(error) or type(error).__name__
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
-from leftoff.errors import LeftoffError
+from leftoff.errors import LeftoffError, reason_of
 from leftoff.lru import LruCache
 
 START = b"%PDF-"
@@ -124,7 +124,7 @@ def main() -> None:
     try:
         pages = _parsed(sys.stdin.buffer.read(), int(sys.argv[1]))
     except Exception as error:  # pdfium's, for the most part
-        sys.stderr.write(str(error)[:200] or type(error).__name__)
+        sys.stderr.write(reason_of(error)[:200])
         sys.exit(_REFUSED)
     sys.stdout.buffer.write(msgspec.msgpack.encode(pages))
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pybase64
 from blake3 import blake3
 
-from leftoff.errors import LeftoffError
+from leftoff.errors import LeftoffError, reason_of
 from leftoff.lru import LruCache
 
 Pixels = npt.NDArray[np.uint8]  # height by width by 3, RGB
@@ -207,9 +207,7 @@ class Pictures:
         except MemoryError as error:
             raise PictureError(f"{picture.name} is too large for the memory that is left") from error
         except Exception as error:  # Pillow's decoders fail in many ways on broken files
-            raise PictureError(
-                f"{picture.name} cannot be decoded: {str(error)[:200] or type(error).__name__}"
-            ) from error
+            raise PictureError(f"{picture.name} cannot be decoded: {reason_of(error)[:200]}") from error
 
 
 def from_base64(text: str) -> bytes:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from leftoff.chat.template.render import MessageDict, ToolDict
+from leftoff.errors import reason_of
 from leftoff.picture import Picture, PictureError, Pictures
 
 NoteKind = Literal["dropped", "moved", "pinned", "cut", "template", "reasoning dropped", "re-rendered", "rules stopped"]
@@ -86,7 +87,7 @@ def _shown(part: Mapping[str, Any], pictures: Pictures | None, taken: dict[str, 
     try:
         picture = pictures.take(path.read_bytes(), str(path))
     except OSError as error:
-        raise PictureError(f"{path} cannot be read: {error.strerror}") from error
+        raise PictureError(f"{path} cannot be read: {reason_of(error)}") from error
     taken[picture.marker] = picture
     return picture.marker
 

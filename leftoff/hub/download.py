@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import certifi
 import httpx
 
-from leftoff.errors import LeftoffError
+from leftoff.errors import LeftoffError, reason_of
 
 Progress = Callable[[float], None]
 
@@ -88,7 +88,7 @@ def _receive_all(client: httpx.Client, url: str, expected: Expected, part: Path,
         except httpx.ConnectError:
             raise
         except httpx.TransportError as error:
-            reason = str(error) or type(error).__name__
+            reason = reason_of(error)
     if _size(part) < expected.nbytes:
         raise InterruptedDownloadError(
             f"{expected.name} broke off after {_size(part):,} of {expected.nbytes:,} bytes ({reason}). "

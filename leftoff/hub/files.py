@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from leftoff.errors import LeftoffError
+from leftoff.errors import LeftoffError, reason_of
 from leftoff.hub.download import DownloadError, Expected, Progress, download, http_client, shown_url
 from leftoff.machine import free_disk_bytes
 from leftoff.units import show_bytes
@@ -141,10 +141,8 @@ def _no_hub(url: str) -> HubError:
 
 
 def _unreachable(repo: str, error: httpx.HTTPError) -> HubError:
-    reason = str(error) or type(error).__name__
-    return HubError(
-        f"the hub cannot be reached for {repo} ({reason}): check the network, or give the path of a GGUF file"
-    )
+    problem = f"the hub cannot be reached for {repo} ({reason_of(error)})"
+    return HubError(f"{problem}: check the network, or give the path of a GGUF file")
 
 
 def _snapshot(repo: str) -> Path | None:

@@ -15,7 +15,7 @@ from jinja2.parser import Parser
 from leftoff.chat.template.budget import Budget, LimitError, current, spending
 from leftoff.chat.template.sandbox import Sandbox
 from leftoff.chat.work import GivenUpError
-from leftoff.errors import LeftoffError
+from leftoff.errors import LeftoffError, reason_of
 
 MessageDict = Mapping[str, Any]
 ToolDict = Mapping[str, Any]
@@ -73,7 +73,7 @@ class ChatTemplate:
         try:
             self._template = _environment(changes_lists=self._changes_lists).from_string(self.source)
         except Exception as error:  # Jinja's, or Python's for the code that Jinja generates
-            raise TemplateError(f"the chat template cannot be parsed: {_reason(error)}") from error
+            raise TemplateError(f"the chat template cannot be parsed: {_shortened(reason_of(error))}") from error
 
     def mentions(self, word: str) -> bool:
         return word in self.source
@@ -101,11 +101,7 @@ class ChatTemplate:
         except LimitError as error:
             raise TemplateLimitError(f"the model's chat template was stopped: {error}") from error
         except Exception as error:  # a template can fail in any way that Python can
-            raise TemplateError(f"the chat template cannot render these messages: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    return _shortened(str(error) or type(error).__name__)
+            raise TemplateError(f"the chat template cannot render these messages: {_shortened(reason_of(error))}") from error
 
 
 def _shortened(text: str) -> str:
