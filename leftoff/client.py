@@ -16,7 +16,7 @@ from leftoff import __version__
 from leftoff.errors import LeftoffError, reason_of
 
 _PATH = "/v1/chat/completions"
-_SHOWN_CHARACTERS = 500  # of an error page that is not JSON
+_SHOWN_CHARACTERS = 500  # of an answer that is not JSON
 
 
 class ClientError(LeftoffError):
@@ -161,7 +161,7 @@ class ChatClient:
                     text = response.read().decode("utf-8", "replace")
                     raise RefusedError(f"{self.url}{path}", response.status_code, text or response.reason_phrase)
                 yield response
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, UnicodeError) as error:  # the second: of a host that can be no name
             problem = f"{self.url} does not answer ({reason_of(error)})"
             raise UnreachableError(f"{problem}: is `leftoff serve` running there?") from error
 
@@ -174,13 +174,21 @@ def connect(url: str, api_key: str = "", *, timeout: httpx.Timeout, keeps_alive:
 
 
 def read_chunks(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a stream of server-sent events, up to `[DONE]`."""
+    """The JSON objects of a stream of server-sent events, up to `[DONE]`. Raises `ClientError` for what is none."""
     for line in lines:
         data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
         if data == "[DONE]":
             return
         if data:
-            yield json.loads(data)
+            yield _chunk(data)
+
+
+def _chunk(data: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        chunk = json.loads(data)
+        if isinstance(chunk, dict):
+            return chunk
+    raise ClientError(f"an event of the stream is no JSON object: {data[:_SHOWN_CHARACTERS]}")
 
 
 def _listed(model: Mapping[str, Any]) -> ListedModel:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from leftoff.client import ChatClient, ClientError, RefusedError, StreamedCall, UnreachableError, read_chunks
+from leftoff.client import ChatClient, ClientError, RefusedError, StreamedCall, UnreachableError, connect, read_chunks
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -85,6 +85,20 @@ def test_a_refusal_has_the_servers_reason(answer: httpx.Response, reason: str) -
 def test_an_error_in_the_middle_of_a_stream_is_raised() -> None:
     with pytest.raises(ClientError, match="the reply failed: no room"):
         client(streaming(saying(content="a"), {"error": {"message": "no room"}})).ask({})
+
+
+@pytest.mark.parametrize("data", ["{", "[1]", "null"])
+def test_an_event_that_is_no_object_is_an_error(data: str) -> None:
+    with pytest.raises(ClientError, match="an event of the stream is no JSON object"):
+        client(lambda _: httpx.Response(200, text=f"data: {data}\n\n")).ask({})
+
+
+def test_a_host_that_can_be_no_name_does_not_answer() -> None:
+    with (
+        connect("http://a..b:8080", timeout=httpx.Timeout(1)) as http,
+        pytest.raises(UnreachableError, match=r"a\.\.b"),
+    ):
+        ChatClient(http).models()
 
 
 def test_a_broken_connection_names_the_server() -> None:

@@ -101,7 +101,9 @@ class ChatTemplate:
         except LimitError as error:
             raise TemplateLimitError(f"the model's chat template was stopped: {error}") from error
         except Exception as error:  # a template can fail in any way that Python can
-            raise TemplateError(f"the chat template cannot render these messages: {_shortened(reason_of(error))}") from error
+            raise TemplateError(
+                f"the chat template cannot render these messages: {_shortened(reason_of(error))}"
+            ) from error
 
 
 def _shortened(text: str) -> str:
