@@ -8,7 +8,6 @@ import argparse
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,7 +32,7 @@ from leftoff.client import ChatClient, ClientError, UnreachableError, connect
 from leftoff.config import definitions
 from leftoff.errors import LeftoffError
 from leftoff.hub.reference import shown_name
-from leftoff.server.server import url_of
+from leftoff.server.server import listen, url_of
 from leftoff.units import one_line
 
 _SETTINGS = ("model", "ctx", "host", "port", "api_key", "config")
@@ -253,8 +252,8 @@ def _variables(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _free_port(host: str) -> int:
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        return int(probe.getsockname()[1])
+    with listen(host, 0) as listener:
+        return int(listener.getsockname()[1])
 
 
 def _end_of(log: Path) -> str:

@@ -5,13 +5,11 @@ Once the server listens, it prints the model, the cache and the address, and lin
 
 import argparse
 import os
-import socket
 import sys
 import webbrowser
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -30,11 +28,10 @@ from leftoff.cli.terminal import terminal
 from leftoff.config import AGENTS, BILLING_LINE, NO_LIMIT, Settings
 from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
-from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.memory.base import MEANINGS
-from leftoff.errors import reason_of
 from leftoff.host.budgets import conversation_bytes
 from leftoff.host.host import ModelHost
+from leftoff.host.kept import cache_root
 from leftoff.hub.reference import default_model
 from leftoff.machine import use_one_heap
 from leftoff.server import server
@@ -92,7 +89,7 @@ def _run(args: argparse.Namespace, lineup: Lineup) -> int:
         console.print(line, style="dim", soft_wrap=True)
     listener = inherited_socket()
     if listener is None:
-        _refuse_a_taken_port(settings.host, settings.port)
+        server.listen(settings.host, settings.port).close()  # fails now rather than after minutes of loading
     # SIGTERM is the normal way to stop a server: exit code 0
     with (
         ended_by_signals(code=0),
@@ -140,17 +137,6 @@ def lineup_of(args: argparse.Namespace) -> Lineup:
             "the address by which routers do"
         )
     return lineup
-
-
-def _refuse_a_taken_port(host: str, port: int) -> None:
-    """Fails before the model is loaded, which may take minutes, rather than after."""
-    try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as error:
-        reason = reason_of(error).partition(" (")[0]
-        raise OSError(
-            f"cannot listen on {host}, port {port} ({reason}): choose another --host or --port; 0 takes a free one"
-        ) from error
 
 
 def show_screen(console: Console, host: ModelHost, url: str, lineup: Lineup) -> None:
@@ -224,7 +210,7 @@ def _own_budgets(host: ModelHost) -> str:
         return f"{ram}, nothing on disk: a restart forgets"
     if host.cache.disk is None:
         return f"{ram}, nothing on disk, for the reason above: a restart forgets"
-    root = Path(settings.cache_dir or cache_folder()).expanduser()
+    root = cache_root(settings)
     problem = problem_of(model_folder(root, host.engine.memory.fingerprint))
     if problem:
         return f"{ram}, nothing on disk ({problem})"

@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from leftoff.config import Settings
+from leftoff.errors import reason_of
 from leftoff.host.host import ModelHost
 from leftoff.server.app import build_app
 from leftoff.server.garbage import full_passes_when_idle
@@ -191,5 +192,6 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise OSError(f"cannot listen on {host}:{port} ({error.strerror}): choose another --host or --port") from error
+        problem = f"cannot listen on {host}, port {port} ({reason_of(error)})"
+        raise OSError(f"{problem}: choose another --host or --port; 0 takes a free one") from error
     return listener

@@ -40,7 +40,7 @@ def test_a_free_port_is_found_and_known(host: ModelHost) -> None:
 def test_a_port_that_is_taken_is_named(host: ModelHost) -> None:
     with serving(host) as url:
         port = int(url.rpartition(":")[2])
-        with pytest.raises(OSError, match=f"127.0.0.1:{port}.*--port"):
+        with pytest.raises(OSError, match=f"127.0.0.1, port {port} .*--port"):
             Server(Hosts(host), settings(port=port))
 
 
