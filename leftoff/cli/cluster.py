@@ -57,7 +57,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     )
     making.add_argument("file", metavar="FILE", type=Path, help="file to write; it must not be there yet")
     making.set_defaults(run=make_key)
-    parser.set_defaults(run=run)
 
 
 def make_key(args: argparse.Namespace) -> int:
