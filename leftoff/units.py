@@ -36,9 +36,9 @@ def show_count(count: float) -> str:
     return f"{count:.{digits}f} {_SHORT_SCALE[power]}".rstrip()
 
 
-def show_files(count: int) -> str:
+def counted(count: int, noun: str) -> str:
     """`1 file`, `3 files`."""
-    return f"{count:,} {'file' if count == 1 else 'files'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def show_ms(ms: float) -> str:

@@ -1,8 +1,8 @@
-"""Numbers as people read them: bytes in one unit everywhere."""
+"""Numbers as people read them: bytes in one unit everywhere, and nouns in their number."""
 
 import pytest
 
-from leftoff.units import show_bandwidth, show_bytes
+from leftoff.units import counted, show_bandwidth, show_bytes
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,8 @@ from leftoff.units import show_bandwidth, show_bytes
 def test_bytes_are_binary_units(nbytes: int, shown: str) -> None:
     assert show_bytes(nbytes) == shown
     assert show_bandwidth(nbytes) == f"{shown}/s"
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "0 files"), (1, "1 file"), (2500, "2,500 files")])
+def test_nouns_have_the_number_of_their_count(count: int, shown: str) -> None:
+    assert counted(count, "file") == shown

@@ -31,6 +31,7 @@ from leftoff.chat.work import checkpoint
 from leftoff.config import AGENTS
 from leftoff.lru import LruCache
 from leftoff.types import HEADER_ROLES, header_size
+from leftoff.units import counted
 
 _SEEN_CHARACTERS = 1 << 16  # of each text, so that a slow pattern is slow on little
 _PINNED_CHARACTERS = 4096
@@ -102,7 +103,7 @@ class Rules:
         kept = [message for message in self._ruled(ordered.messages, changes) if message is not None]
         texts = tuple(text for of_rule in changes.moved.values() for text in of_rule)
         if num_moved := len(texts) + changes.num_late:
-            changes.notes.append(Note("moved", f"moved {_count(num_moved, 'text')}"))
+            changes.notes.append(Note("moved", f"moved {counted(num_moved, 'text')}"))
         return Applied(kept, texts, tuple(changes.notes), tuple(changes.followed.values()))
 
     def forget(self, is_meant: Callable[[str], bool]) -> None:
@@ -145,7 +146,7 @@ class Rules:
         ]
         changed = sum(pin != match.group() for pin, match in zip(pins, matches, strict=True))
         if changed:
-            changes.notes.append(Note("pinned", f"pinned {_count(changed, 'text')} of the header ({rule})"))
+            changes.notes.append(Note("pinned", f"pinned {counted(changed, 'text')} of the header ({rule})"))
         return _replaced(text, matches, pins)
 
 
@@ -171,7 +172,7 @@ class _Changes:
 
     def without_drops(self, text: str, rule: _Rule) -> str:
         if matches := self.matches(rule, text):
-            self.notes.append(Note("dropped", f"dropped {_count(len(matches), 'line')} of the header ({rule})"))
+            self.notes.append(Note("dropped", f"dropped {counted(len(matches), 'line')} of the header ({rule})"))
         return _replaced(text, matches, [""] * len(matches))
 
     def without_moves(self, text: str) -> str:
@@ -271,10 +272,6 @@ def _rewritten_part(part: Any, rewrite: _Rewrite) -> Any:  # noqa: ANN401
         return part
     text = rewrite(part["text"])
     return part if text == part["text"] else {**part, "text": text} if text.strip() else None
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def header_texts(messages: Sequence[MessageDict]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from leftoff.chat.work import checkpoint
 from leftoff.disk.headers import HeaderFiles
 from leftoff.lru import LruCache
 from leftoff.types import header_size, owner_of
+from leftoff.units import counted
 
 logger = logging.getLogger("leftoff.requests")
 
@@ -101,7 +102,7 @@ class Learner:
         texts = [value for value in match.parted.values if value.strip()] if match is not None else []
         if match is None or not texts:
             return ruled._replace(notes=(*ruled.notes, *notes))
-        notes.append(Note("moved", f"moved {len(texts)} learned {'text' if len(texts) == 1 else 'texts'}"))
+        notes.append(Note("moved", f"moved {counted(len(texts), 'learned text')}"))
         messages = with_header_texts(ruled.messages, match.parted.rest)
         return ruled._replace(messages=messages, moved=(*ruled.moved, *texts), notes=(*ruled.notes, *notes))
 

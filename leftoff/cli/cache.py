@@ -29,7 +29,7 @@ from leftoff.disk.tools.models import ModelUsage, models, prune, remove_model
 from leftoff.disk.tools.verify import remove_faults, verify_folder
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.errors import reason_of
-from leftoff.units import one_line, printable, show_bytes, show_files
+from leftoff.units import counted, one_line, printable, show_bytes
 
 _DAY_S = 86_400
 _SOUND, _FAULTY = 0, 1
@@ -64,8 +64,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     exporting = _add(actions, "export", _export, "write everything that is needed to resume at an entry into one file")
     exporting.add_argument("name", metavar="NAME", help=_ENTRY)
     exporting.add_argument("file", metavar="FILE", type=Path, help="file to write")
-    importing = _add(actions, "import", _import, "add a file that `export` wrote; only from somebody you trust")
-    importing.add_argument("file", metavar="FILE", type=Path, help="file to read")
+    adding = _add(actions, "import", _import, "add a file that `export` wrote; only from somebody you trust")
+    adding.add_argument("file", metavar="FILE", type=Path, help="file to read")
     _add(actions, "clear", _clear, "remove everything")
 
 
@@ -197,7 +197,7 @@ def _prune(request: _Request) -> int:
         before=None if older is None else time.time() - older * _DAY_S,
     )
     gone, remaining = show_bytes(pruned.nbytes), show_bytes(pruned.left_bytes)
-    request.console.print(f"removed {show_files(pruned.num_blobs)} ({gone}); {remaining} are left")
+    request.console.print(f"removed {counted(pruned.num_blobs, 'file')} ({gone}); {remaining} are left")
     for usage in usages:
         if usage.problem:
             left_alone = f"left alone: {usage.name}, {show_bytes(usage.nbytes)}: {usage.problem}"

@@ -13,7 +13,7 @@ from leftoff.disk.rebuild import Branch
 from leftoff.disk.tools.catalog import BlobPath, Catalog
 from leftoff.disk.tools.models import ModelUsage
 from leftoff.disk.tools.verify import Findings
-from leftoff.units import one_line, printable, show_bytes, show_files
+from leftoff.units import counted, one_line, printable, show_bytes
 
 _SHORT_NAME = 12
 _LATEST = 20
@@ -76,7 +76,7 @@ def show_path(console: Console, usage: ModelUsage, blob: Blob, path: BlobPath, t
 def show_findings(console: Console, results: Results, *, is_fixed: bool) -> None:
     """Prints what a verification has found, model by model."""
     for usage, findings in results:
-        checked = f"{show_files(findings.num_blobs)}, {show_bytes(findings.nbytes)}"
+        checked = f"{counted(findings.num_blobs, 'file')}, {show_bytes(findings.nbytes)}"
         bad = len(findings.faults)
         verdict = f"{bad} damaged{', removed' if is_fixed else ''}" if bad else (one_line(findings.note) or "all sound")
         console.print(f"{one_line(usage.name)}: {checked}: {verdict}")
@@ -124,7 +124,7 @@ def show_age(moment: float) -> str:
 def _headline(usage: ModelUsage) -> str:
     parts = [
         usage.name,
-        show_files(usage.num_blobs),
+        counted(usage.num_blobs, "file"),
         show_bytes(usage.nbytes),
         f"used {show_age(usage.last_used)}",
         *([f"in use by process {usage.pid}"] if usage.is_in_use else []),

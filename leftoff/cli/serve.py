@@ -38,7 +38,7 @@ from leftoff.server import server
 from leftoff.server.admin.engine import client_lines, connection_to
 from leftoff.server.admin.prewarm import LAST, prewarm_at_start
 from leftoff.setting import SettingError, is_loopback
-from leftoff.units import printable, show_bytes, show_count
+from leftoff.units import counted, printable, show_bytes, show_count
 
 _DEMONSTRATION = "This small demonstration model comes with leftoff. To use your own: leftoff serve MODEL"
 _USUAL_TOKENS = 20_000  # of a conversation, to say how many a budget holds
@@ -223,7 +223,7 @@ def _conversations(host: ModelHost, budget_bytes: int) -> str:
     memory = host.engine.memory
     num_tokens = min(_USUAL_TOKENS, memory.num_cells)
     count = budget_bytes // max(1, conversation_bytes(memory, num_tokens))
-    return f"about {count:,} {'conversation' if count == 1 else 'conversations'} of {num_tokens:,} tokens"
+    return f"about {counted(count, 'conversation')} of {num_tokens:,} tokens"
 
 
 def _rules(rules: Sequence[str], default: str, in_words: str) -> str:
