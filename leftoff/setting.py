@@ -196,10 +196,11 @@ def numbers(text: str) -> tuple[float, ...]:
 def numbers_problem(text: str) -> str | None:
     """Says what is wrong with a list of numbers; None if nothing is."""
     try:
-        is_wrong = any(number < 0 or not math.isfinite(number) for number in numbers(text))
+        found = numbers(text)
     except ValueError:
-        is_wrong = True
-    return f"{text!r} is no list of numbers: give one for each device, such as 3,1" if is_wrong else None
+        found = ()
+    is_right = found and all(number >= 0 and math.isfinite(number) for number in found)
+    return None if is_right else f"{text!r} is no list of numbers: give one for each device, such as 3,1"
 
 
 def override_problem(text: str) -> str | None:

@@ -52,6 +52,8 @@ def test_the_engine_knows_every_type_that_may_be_asked_for() -> None:
             r"--allowed-host: .http://chat.example. is not a host: give a name",
         ),
         ({"allowed_host": ("*.example",)}, "--allowed-host: .*or \\* for all"),
+        ({"fit_target": ","}, "--fit-target: ',' is no list of numbers"),
+        ({"tensor_split": "3,-1"}, "--tensor-split: '3,-1' is no list of numbers"),
         ({"pin": ("(",)}, r"--pin: '\(' is not a regular expression"),
     ],
 )
