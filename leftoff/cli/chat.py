@@ -5,6 +5,7 @@ Under each reply it shows how many prompt tokens were reused and how many were c
 
 import argparse
 import dataclasses
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -31,6 +32,7 @@ _SETTINGS = (
 )
 _MAX_FILE_BYTES = 1 << 20  # of a text that is given with a question: more than most contexts hold
 _BLOCK = '"""'
+_FENCES = re.compile("`+")
 _HELP = """\
 \\             at the end of a line: it goes on in the next
 \"\"\"           begins and ends a question of many lines
@@ -261,9 +263,11 @@ def _text_of(path: Path) -> str:
     if len(content) > _MAX_FILE_BYTES:
         raise ValueError(f"it has more than {show_bytes(_MAX_FILE_BYTES)}: give a part of it")
     try:
-        return f"{path.name}:\n```\n{content.decode().rstrip()}\n```"
+        text = content.decode().rstrip()
     except UnicodeDecodeError:
         raise ValueError("it is no text in UTF-8") from None
+    fence = "`" * (1 + max(2, *map(len, _FENCES.findall(text))))  # longer than any in it, which would end the block
+    return f"{path.name}:\n{fence}\n{text}\n{fence}"
 
 
 @contextmanager

@@ -247,6 +247,13 @@ def test_a_question_may_have_many_lines(chat: Chat) -> None:
     assert len(counts(other)) == 2
 
 
+def test_a_file_with_blocks_of_code_is_one_block(chat: Chat, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("run\n````sh\nls\n````")
+    chat(str(model_path("qwen35")), f"/file {tmp_path / 'notes.md'}\nroad\n/save {tmp_path / 'chat.json'}\n", *LOCAL)
+    (saved := ChatHistory()).load(tmp_path / "chat.json")
+    assert saved.turns[0][0].text == "notes.md:\n`````\nrun\n````sh\nls\n````\n`````\n\nroad"
+
+
 def test_a_conversation_is_saved_and_loaded(chat: Chat, tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     (tmp_path / "notes.txt").write_text("the road ends")
