@@ -10,6 +10,7 @@ from rich.console import Console
 
 from leftoff.cli.terminal import terminal
 from leftoff.config import MIB, Settings
+from leftoff.errors import reason_of
 from leftoff.setting import SettingError
 from leftoff.store import tools
 from leftoff.store.fleet_key import read_fleet_key
@@ -29,7 +30,7 @@ def run(action: str, args: argparse.Namespace, settings: Settings) -> int:
     try:
         return _ACTIONS[action](console, args, settings)
     except PROBLEMS as error:
-        reason = str(error).partition("\n")[0]
+        reason = reason_of(error).partition("\n")[0]
         raise SettingError(f"--store {settings.store}, --index {public_url(settings.index)}: {reason}") from error
 
 

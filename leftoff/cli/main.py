@@ -115,7 +115,7 @@ def _parser(asked: str) -> CommandLine:
 
 
 def _fail(error: Exception, *, as_json: bool) -> int:
-    message = "; ".join(str(error).splitlines())
+    message = "; ".join(str(error).splitlines()) or type(error).__name__
     if as_json:
         print(json.dumps({"error": message}))
     else:
