@@ -62,3 +62,20 @@ def test_hostile_texts_harm_nothing(chat: Chat, page: Page, tmp_path: Path) -> N
         assert_harmless(page)
         chat.composer.fill(f"still there, {number}")
         expect(chat.composer).to_have_value(f"still there, {number}")
+
+
+def test_an_archive_of_other_forms_leaves_a_page_that_can_be_used(chat: Chat, page: Page, tmp_path: Path) -> None:
+    odd = {"reasoning": {"a": 1}, "calls": [{"name": 7}], "report": {"notes": 1}, "files": [{}], "sent": ["x"]}
+    messages = [
+        {"id": "a", "parent": None, "role": "user", "content": 42, "created": 1e300},
+        {"id": "b", "parent": "a", "role": "assistant", "content": None, **odd},
+    ]
+    meta = {"id": "c", "title": None, "leaf": "b", "settings": {"system": 1, "seed": 7, "other": {}}}
+    (tmp_path / "odd.json").write_text(
+        json.dumps({"leftoff": 1, "conversations": [{"meta": meta, "messages": messages}]})
+    )
+    chat.take_in(tmp_path / "odd.json")
+    expect(chat.messages).to_have_count(2)
+    page.reload()
+    expect(chat.messages.first).to_contain_text("42")
+    chat.send("Hello!")
