@@ -20,18 +20,21 @@ export function Sidebar({ close }) {
   const [wanted, setWanted] = useState("");
   const found = useFound(wanted, metas);
   const shown = found ? metas.filter((meta) => found.has(meta.id)) : metas;
-  const chosen = (/** @type {Promise<void> | void} */ _) => close();
+  const choose = (/** @type {() => unknown} */ act) => {
+    act();
+    close();
+  };
   return html`
     <nav class="sidebar" aria-label="Conversations">
       <button type="button" class="small only-narrow" onClick=${close}>Back</button>
-      <button type="button" class="main wide" onClick=${() => chosen(beginNew())}>New conversation</button>
+      <button type="button" class="main wide" onClick=${() => choose(beginNew)}>New conversation</button>
       <input id="search" type="search" aria-label="Search conversations" placeholder="Search" value=${wanted}
         onInput=${(/** @type {{target: HTMLInputElement}} */ { target }) => setWanted(target.value)} />
       <div class="entries">
         ${Object.entries(Object.groupBy(shown, (meta) => day(meta.updated))).map(
           ([name, group]) => html`
           <h2 class="quiet">${name}</h2>
-          <ul>${group?.map((meta) => html`<${Entry} key=${meta.id} meta=${meta} isOpen=${meta.id === current} isBusy=${writes.has(meta.id)} open=${() => chosen(show(meta))} />`)}</ul>`,
+          <ul>${group?.map((meta) => html`<${Entry} key=${meta.id} meta=${meta} isOpen=${meta.id === current} isBusy=${writes.has(meta.id)} open=${() => choose(() => show(meta))} />`)}</ul>`,
         )}
       </div>
       ${shown.length === 0 && html`<p class="quiet">${wanted ? "Nothing found." : "No conversation yet."}</p>`}
