@@ -98,6 +98,21 @@ def test_each_client_is_told_by_name_and_its_conversations_are_found(
     expect(page.get_by_label("Search the cache by text")).to_have_value("where does the road end")
 
 
+def test_conversations_that_begin_later_join_all_that_are_known(chat: Chat, page: Page, http: httpx.Client) -> None:
+    http.headers["user-agent"] = "crowd/1"
+    for number in range(21):  # one more than are shown at first
+        ask(http, f"question {number}")
+    chat.open("cache")
+    client = page.locator(".callers > ul > li", has_text="crowd")
+    client.locator("summary").click()
+    client.get_by_role("button", name="All that are known").click()
+    talks = client.locator(".talks li")
+    expect(talks).to_have_count(21)
+    ask(http, "one more")
+    expect(talks).to_have_count(22)
+    expect(talks.first).to_contain_text("one more")
+
+
 def test_the_drawing_is_in_proportion(chat: Chat, page: Page, http: httpx.Client) -> None:
     for question in ("where does the road end", "only a map", "only a lamp"):
         ask(http, question)

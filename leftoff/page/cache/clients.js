@@ -31,7 +31,8 @@ export function Clients({ clients }) {
 /** @param {{client: Client}} props */
 function ClientView({ client }) {
   const [all, setAll] = useState(/** @type {Talk[] | null} */ (null));
-  const talks = all ?? client.latest;
+  const newer = new Set(client.latest.map(({ conversation }) => conversation));
+  const talks = [...client.latest, ...(all ?? []).filter(({ conversation }) => !newer.has(conversation))];
   const more = client.conversations - talks.length;
   const readAll = async () => {
     const { clients } = await askJson(`/cache/clients?n=${MAX_TALKS}`);
