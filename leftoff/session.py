@@ -91,7 +91,7 @@ class Session:
         *,
         max_tokens: int | None = None,
         sampling: Sampling | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         namespace: str = "",
     ) -> Reply:
         """Generates a reply to text, token ids or chat messages, and returns it when it has ended."""
@@ -120,12 +120,12 @@ class Session:
         *,
         max_tokens: int | None = None,
         sampling: Sampling | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         namespace: str = "",
     ) -> "ReplyIterator":
         """Generates a reply bit by bit. Leaving the loop early cancels the rest."""
         job = Job(self._prompt(prompt), sampling or Sampling(), max_tokens=max_tokens, namespace=namespace)
-        return self._submit(job, tuple(stop))
+        return self._submit(job, (stop,) if isinstance(stop, str) else tuple(stop))
 
     def _submit(self, job: Job, stop: tuple[str, ...] = ()) -> "ReplyIterator":
         return ReplyIterator(self._host.scheduler, job, TextStream(self._host.model.vocabulary, stop))

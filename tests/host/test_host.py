@@ -67,6 +67,8 @@ def test_a_session_is_a_host_without_threads() -> None:
         first, again = (session.generate("the old bridge", max_tokens=4, sampling=GREEDY) for _ in range(2))
         assert first.tokens == again.tokens
         assert again.report.computed <= 1
+        with_stop = session.generate("the old bridge", max_tokens=4, sampling=GREEDY, stop=f"{first.text} never said")
+        assert with_stop.text == first.text, "one text is no list of letters"
         assert session.cache.memory is session.engine.memory
         with pytest.raises(NoRoomError, match="the context holds 512"):
             session.generate("word " * 100_000)
