@@ -272,6 +272,6 @@ class TextStream:
             position, self.stop = min(found, key=lambda item: (item[0] + len(item[1]), item[0]))
             self._held = ""
             return text[:position]
-        held = max((partial_match_length(text, stop) for stop in self._stops), default=0)
+        held = max(partial_match_length(text, stop) for stop in self._stops)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]
