@@ -69,7 +69,7 @@ export function SettingsDialog({ isOpen, close }) {
 function JsonArea({ name, value, example }) {
   let isJson = true;
   try {
-    JSON.parse(value || "null");
+    JSON.parse(value.trim() || "null");
   } catch {
     isJson = false;
   }
