@@ -164,6 +164,17 @@ def test_conversations_are_searched_exported_imported_and_deleted(chat: Chat, pa
         expect(page.get_by_role("alert")).to_have_text(f"{name} cannot be imported: {why}")
 
 
+def test_an_older_conversation_is_shown_when_it_is_imported(chat: Chat, page: Page, tmp_path: Path) -> None:
+    chat.send("where does the road end")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export", exact=True).click()
+    download.value.save_as(tmp_path / "road.json")
+    chat.delete("where does the road end")
+    chat.send("only a map")
+    chat.take_in(tmp_path / "road.json")
+    expect(chat.messages.first).to_contain_text("where does the road end")
+
+
 def test_a_search_that_ends_late_does_not_replace_the_result_of_a_later_one(chat: Chat, page: Page) -> None:
     for text in ("where is Zanzibar", "only a map of Wyoming"):  # no words of the model
         page.keyboard.press("Alt+n")

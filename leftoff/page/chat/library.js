@@ -66,8 +66,11 @@ export async function listed() {
     ...kept.filter(({ id }) => !unkept.value.has(id)),
     ...[...unkept.value.values()].map(({ meta }) => meta),
   ];
-  return heads.sort((one, other) => other.updated - one.updated);
+  return byLastUse(heads);
 }
+
+/** @param {Meta[]} heads */
+const byLastUse = (heads) => heads.sort((one, other) => other.updated - one.updated);
 
 /**
  * @param {Meta} meta
@@ -191,7 +194,7 @@ function parsed(archive) {
 /**
  * Adds the conversations of an archive under new ids, so that nothing is overwritten.
  * @param {string} archive
- * @returns {Promise<number>} how many
+ * @returns {Promise<Meta[]>} their heads, the one used last first
  */
 export async function restore(archive) {
   const { leftoff, conversations } = parsed(archive);
@@ -208,5 +211,5 @@ export async function restore(archive) {
   await transact("readwrite", work).catch((error) => {
     throw new Error(refused(error));
   });
-  return renamed.length;
+  return byLastUse(renamed.map(({ meta }) => meta));
 }

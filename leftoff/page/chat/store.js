@@ -63,11 +63,11 @@ export async function remove(meta) {
 /** @param {string} title */
 export const rename = (title) => keep(open.value.changed({ title }));
 
-/** @param {string} archive */
+/** @param {string} archive of which the conversation that was used last is shown */
 export async function restore(archive) {
-  const number = await library.restore(archive);
+  const [latest] = await library.restore(archive);
   heads.value = await library.listed();
-  if (number) await show(heads.value[0]);
+  if (latest) await show(latest);
 }
 
 /** @param {Partial<Settings>} changes */
