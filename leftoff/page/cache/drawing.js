@@ -110,7 +110,7 @@ function NodeView({ placed, scale, room, right, isChosen, isReached, choose }) {
 }
 
 /** @param {TreeNode} node the fastest place that holds any of it */
-export function tierOf(node) {
+function tierOf(node) {
   if (node.slots.length) return "live";
   if (node.ram_bytes) return "ram";
   if (node.disk_bytes) return "disk";

@@ -9,7 +9,7 @@ import { open } from "./store.js";
 /** @import {Attachment, Message} from "./message.js" */
 
 /** @param {{file: Attachment, note?: string}} props */
-export function Picture({ file, note }) {
+function Picture({ file, note }) {
   const [url, setUrl] = useState("");
   useEffect(() => {
     const made = URL.createObjectURL(/** @type {Blob} */ (file.blob));

@@ -23,7 +23,7 @@ export function leave() {
  * @param {Message} turn
  * @param {MessageOrigins[]} listed
  */
-export function originsOf(turn, listed) {
+function originsOf(turn, listed) {
   const ids = [...(turn.sent ?? []).filter((id) => id !== turn.id), turn.id].slice(-listed.length);
   return new Map(ids.map((id, index) => [id, listed[listed.length - ids.length + index].origins]));
 }
