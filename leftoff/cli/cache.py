@@ -16,7 +16,7 @@ from leftoff.blobs.blob import Blob
 from leftoff.cli.cache_text import text_of
 from leftoff.cli.cache_view import findings_json, model_json, show_findings, show_model, show_path
 from leftoff.cli.extras import importing
-from leftoff.cli.flags import CommandLine, add_settings, settings_from
+from leftoff.cli.flags import CommandLine, add_action, add_json, add_settings, settings_from
 from leftoff.cli.progress import show_stages
 from leftoff.cli.terminal import terminal
 from leftoff.config import MIB, Settings
@@ -46,7 +46,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     listing = _add(actions, "list", _list, "list models and conversations, with their sizes and ages")
     listing.add_argument("--all", action="store_true", help="list all conversations, not only the latest")
-    listing.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    add_json(listing)
     showing = _add(actions, "show", _show, "show the pages and snapshots that lead to one entry")
     showing.add_argument("name", metavar="NAME", help=_ENTRY)
     showing.add_argument(
@@ -57,7 +57,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     )
     verifying = _add(actions, "verify", _verify, "check every file; exit code 1 means that one is damaged")
     verifying.add_argument("--fix", action="store_true", help="remove damaged files")
-    verifying.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    add_json(verifying)
     pruning = _add(actions, "prune", _prune, "remove the least recently used entries")
     pruning.add_argument("--to", metavar="MIB", type=_amount, help="until this many MiB are left")
     pruning.add_argument("--older", metavar="DAYS", type=_amount, help="everything that was not used for so many days")
@@ -75,7 +75,7 @@ def _add(
     action: Callable[["_Request"], int],
     text: str,
 ) -> CommandLine:
-    parser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser = add_action(actions, name, text)
     add_settings(parser, ("cache_dir", "store", "index", "fleet_key"))
     parser.add_argument(
         "--model",

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from leftoff import __version__
-from leftoff.cli.flags import CommandLine, positive
+from leftoff.cli.flags import CommandLine, add_json, positive
 from leftoff.cli.loading import hint_at_engine
 from leftoff.cli.progress import BeginStage, show_stages
 from leftoff.cli.report import ModelReport, describe, describe_model, report_keys, show_head, show_report
@@ -51,7 +51,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser.add_argument(
         "--gpu-layers", metavar="N", type=int, default=_ALL_LAYERS, help="layers to put on a GPU (default: all)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 

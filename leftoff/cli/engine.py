@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from leftoff.cli.flags import CommandLine
+from leftoff.cli.flags import CommandLine, add_action, add_json
 from leftoff.cli.loading import hint_at_engine, quiet_logs
 from leftoff.cli.progress import show_stages
 from leftoff.cli.report import Rows, show_table
@@ -41,7 +41,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     )
     parser.set_defaults(run=_show)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    installing = _add(actions, "install", "download a prebuilt engine for this machine, and use it from now on")
+    installing = add_action(actions, "install", "download a prebuilt engine for this machine, and use it from now on")
     installing.add_argument(
         "kind",
         metavar="KIND",
@@ -53,16 +53,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         "--from", dest="given", metavar="FOLDER", type=Path, help="take the archives from this folder: no network"
     )
     installing.set_defaults(run=_install)
-    removing = _add(actions, "remove", "remove an engine that was installed")
+    removing = add_action(actions, "remove", "remove an engine that was installed")
     removing.add_argument("name", metavar="NAME", nargs="?", help="which one (default: the one in use)")
     removing.set_defaults(run=_remove)
-    checking = _add(actions, "check", "try the library in use: save and load the state of a small model")
-    checking.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    checking = add_action(actions, "check", "try the library in use: save and load the state of a small model")
+    add_json(checking)
     checking.set_defaults(run=_check)
-
-
-def _add(actions: "argparse._SubParsersAction[CommandLine]", name: str, text: str) -> CommandLine:
-    return actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
 
 
 def _show(_args: argparse.Namespace) -> int:

@@ -194,6 +194,16 @@ def grouped() -> list[tuple[str, Definition]]:
     return [(titles.get(definition.name, [*GROUPS][-1]), definition) for definition in found]
 
 
+def add_json(parser: CommandLine) -> None:
+    """Adds the option of commands that can also answer programs."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+
+
+def add_action(actions: "argparse._SubParsersAction[CommandLine]", name: str, text: str) -> CommandLine:
+    """Adds a command of a command, which does what `text` says."""
+    return actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+
+
 def positive(text: str) -> int:
     """The type of an argument that is a positive whole number."""
     if not text.isdecimal() or int(text) == 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from leftoff.cli.flags import CommandLine, positive
+from leftoff.cli.flags import CommandLine, add_json, positive
 from leftoff.cli.loading import quiet_logs
 from leftoff.cli.terminal import terminal
 from leftoff.config import KV_TYPES
@@ -48,7 +48,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser.add_argument("--vram", metavar="GIB", type=positive, help="as if one GPU with so much free memory were here")
     parser.add_argument("--ram", metavar="GIB", type=positive, help="as if so much RAM were free here")
     parser.add_argument("--kv-type", metavar="TYPE", choices=tuple(KV_TYPES), default="f16", help="as for `serve`")
-    parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
