@@ -26,6 +26,7 @@ VALUES = {"int": "77", "str": "text", "tuple": "one"}
 URLS = dict.fromkeys(("store", "index", "advertise", "otel"), "redis://host:1/0")
 VALUES_OF = URLS | {
     "config": "off",
+    "cors": "https://chat.example",
     "control_vector_layers": "2,9",
     "tensor_split": "3,1",
     "fit_target": "512",
