@@ -221,14 +221,23 @@ class _Chat:
         if line.lstrip().startswith(_BLOCK):
             return self._read_block(line.strip().removeprefix(_BLOCK))
         while line.rstrip().endswith("\\"):
-            line = f"{line.rstrip()[:-1]}\n{self._read('. ')}"
+            line = f"{line.rstrip()[:-1]}\n{self._read_on('')}"
         return line
 
     def _read_block(self, first: str) -> str:
         lines = [first]
         while not lines[-1].endswith(_BLOCK):
-            lines.append(self._read(". ").rstrip())
+            lines.append(self._read_on(_BLOCK).rstrip())
         return "\n".join(lines).removesuffix(_BLOCK)
+
+    def _read_on(self, end: str) -> str:
+        """The next line of a question; of a pipe that is at its end, what ends the question."""
+        try:
+            return self._read(". ")
+        except EOFError:
+            if self._is_terminal:
+                raise
+            return end
 
     def _read(self, prompt: str) -> str:
         if self._is_terminal:

@@ -254,6 +254,11 @@ def test_a_file_with_blocks_of_code_is_one_block(chat: Chat, tmp_path: Path) -> 
     assert saved.turns[0][0].text == "notes.md:\n`````\nrun\n````sh\nls\n````\n`````\n\nroad"
 
 
+@pytest.mark.parametrize("typed", ['"""\nroad\nends', "road \\\nends \\\n"])
+def test_a_question_that_a_pipe_does_not_end_is_asked(chat: Chat, typed: str) -> None:
+    assert len(counts(chat(str(model_path("qwen35")), typed, *LOCAL))) == 1
+
+
 def test_a_conversation_is_saved_and_loaded(chat: Chat, tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     (tmp_path / "notes.txt").write_text("the road ends")
