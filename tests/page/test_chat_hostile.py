@@ -67,7 +67,7 @@ def test_hostile_texts_harm_nothing(chat: Chat, page: Page, tmp_path: Path) -> N
 def test_an_archive_of_other_forms_leaves_a_page_that_can_be_used(chat: Chat, page: Page, tmp_path: Path) -> None:
     odd = {"reasoning": {"a": 1}, "calls": [{"name": 7}], "report": {"notes": 1}, "files": [{}], "sent": ["x"]}
     messages = [
-        {"id": "a", "parent": None, "role": "user", "content": 42, "created": 1e300},
+        {"id": "a", "parent": "b", "role": "user", "content": 42, "created": 1e300},
         {"id": "b", "parent": "a", "role": "assistant", "content": None, **odd},
     ]
     meta = {"id": "c", "title": None, "leaf": "b", "settings": {"system": 1, "seed": 7, "other": {}}}

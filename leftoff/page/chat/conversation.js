@@ -58,9 +58,14 @@ export class Conversation {
 
   /** @param {string | null} id */
   pathTo(id) {
-    const path = [];
-    for (let at = id && this.messages.get(id); at; at = at.parent && this.messages.get(at.parent)) path.push(at);
-    return path.reverse();
+    /** @type {Set<Message>} */
+    const path = new Set(); // in an archive that somebody wrote by hand, messages may be parents of each other
+    let at = id && this.messages.get(id);
+    while (at && !path.has(at)) {
+      path.add(at);
+      at = at.parent && this.messages.get(at.parent);
+    }
+    return [...path].reverse();
   }
 
   /** @param {string | null} parent */
