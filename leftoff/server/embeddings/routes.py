@@ -61,7 +61,7 @@ class EmbeddingRoutes(Dialect):
         place, data = ("content", body.content) if bytes(body.content) else ("input", body.input)
         if not bytes(data):
             raise missing_field("content")
-        asked = await self._asked(request, body, place, data)
+        asked = await self._asked(request, body, place, data, cuts=body.truncate)
         vectors = [_normalised(vector, body.embd_normalize) for vector in await asked.vectors()]
         return json_response([{"index": i, "embedding": [each]} for i, each in enumerate(_lists(vectors))])
 

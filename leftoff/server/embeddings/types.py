@@ -37,6 +37,7 @@ class EmbeddingRequest(TextRequest, kw_only=True):
     input: Raw = field(default_factory=Raw)
     # the p of the norm; -1: none, 0: by the largest number
     embd_normalize: Annotated[int, Meta(ge=-1, le=MAX_NORM)] = 2
+    truncate: bool = False
 
 
 class OllamaRequest(TextRequest, kw_only=True):

@@ -134,6 +134,8 @@ def test_what_is_too_long_is_cut_where_that_is_asked_for(http: httpx.Client, hos
         reply = http.post(path, json={"input": LONG} | fields).json()
         assert (reply["embeddings"][0] if "embeddings" in reply else reply["data"][0]["embedding"]) == cut
     assert http.post("/api/embed", json={"input": LONG, "truncate": False}).status_code == 400
+    raw = {"content": tokens[:2048].tolist()}, {"content": LONG, "truncate": True}
+    assert http.post("/embedding", json=raw[0]).json() == http.post("/embedding", json=raw[1]).json()
     few = http.post("/v1/embeddings", json={"input": LONG, "truncate_prompt_tokens": 5}).json()
     assert few["usage"]["prompt_tokens"] == 5
 
