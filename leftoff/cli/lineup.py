@@ -152,7 +152,7 @@ def opened(console: Console, lineup: Lineup, leave: Leave, sampled: Callable[[Va
     """
     if lineup.has_one and lineup.first.sleep_idle_seconds < 0:  # one that never sleeps is never opened again
         with load_host(console, lineup.first, leave, sampled(lineup.sampling_of(lineup.first))) as host:
-            yield Hosts(host)
+            yield Hosts(LateHost.of(host, partial(open_fleet, lineup.first)))
         return
 
     def open_one(fit: Fitted, log: RequestLog, gate: Gate) -> ModelHost:

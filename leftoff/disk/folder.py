@@ -1,6 +1,6 @@
 """The folder of one model: its lock, its index, and its blobs.
 
-    <cache dir>/v1/<fingerprint>/lock, index.sqlite, replies.sqlite, model, blobs/ab/<name>
+    <cache dir>/v1/<fingerprint>/lock, index.sqlite, replies.sqlite, model, content, blobs/ab/<name>
 
 A newer layout would be v2, beside it. A file is written before its row and removed after it, so that a crash leaves at
 most files without a row; these are removed when the folder is opened. One process at a time uses a folder.
@@ -18,6 +18,7 @@ from leftoff.blobs.blob import Write
 from leftoff.disk.errors import DamagedIndexError, FolderBusyError
 from leftoff.disk.files import FILE_MODE, BlobFiles, check_own, make_folder
 from leftoff.disk.index import FILE, WRITTEN, Content, Index
+from leftoff.engine.fingerprint import file_fingerprint, model_parts
 
 LAYOUT = "v1"
 BLOBS = "blobs"
@@ -26,6 +27,7 @@ _BROKEN = "index.broken-"
 _KEPT_BROKEN = 3
 _LOCK_FILE = "lock"
 _MODEL = "model"
+_CONTENT = "content"  # of the model file: its bytes and its hash
 _RATE = "ms_per_token"
 _REWRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 _LOCK_WAIT_S = 0.5  # another process may just be looking, or ending
@@ -37,9 +39,12 @@ def model_folder(root: Path, fingerprint: str) -> Path:
     return root / LAYOUT / fingerprint[:_FINGERPRINT_DIGITS]
 
 
-def note_model(folder: Path, model: Path, ms_per_token: float) -> None:
-    """Notes in its folder where the model file is, for tools that show the text of tokens, and how fast it reads."""
-    for name, text in ((_MODEL, str(model.resolve())), (_RATE, str(ms_per_token))):
+def note_model(folder: Path, model: Path, fingerprint: str, ms_per_token: float) -> None:
+    """Notes in its folder which file the model is, for tools that show the text of tokens, and how fast it reads."""
+    notes = {_MODEL: str(model.resolve()), _RATE: str(ms_per_token)}
+    with suppress(OSError):
+        notes[_CONTENT] = f"{_num_bytes(model)} {fingerprint}"
+    for name, text in notes.items():
         with suppress(OSError), os.fdopen(os.open(folder / name, _REWRITE, FILE_MODE), "w") as file:
             file.write(text)
 
@@ -50,6 +55,20 @@ def noted_model(folder: Path) -> Path | None:
         model = Path((folder / _MODEL).read_text())
         return model if model.is_file() else None
     return None
+
+
+def is_of_model(folder: Path, model: Path) -> bool:
+    """Whether a folder was used with this model file, or with one of the same content: it may be moved or copied."""
+    with suppress(OSError, ValueError):
+        if Path((folder / _MODEL).read_text()) == model.resolve():
+            return True
+        num_bytes, fingerprint = (folder / _CONTENT).read_text().split()
+        return int(num_bytes) == _num_bytes(model) and fingerprint == file_fingerprint(model)
+    return False
+
+
+def _num_bytes(model: Path) -> int:
+    return sum(part.stat().st_size for part in model_parts(model))
 
 
 def noted_rate(folder: Path) -> float:

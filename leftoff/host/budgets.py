@@ -7,8 +7,8 @@ from pathlib import Path
 
 from leftoff.blobs.writer import QueueLimit
 from leftoff.cache.capacity import Capacity
-from leftoff.disk.folder import noted_model
-from leftoff.disk.tools.models import ClosedFolder, Pruned, models
+from leftoff.disk.folder import is_of_model
+from leftoff.disk.tools.models import ClosedFolder, Pruned, folders, models
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.memory.base import Memory
 
@@ -67,11 +67,14 @@ class Disk:
 
     def __init__(self, root: Path) -> None:
         self.capacity = Capacity(0)
+        self._root = root
+        self._open: set[Path] = set()
         self._closed = {usage.path: ClosedFolder(usage.path, self.capacity) for usage in models(root)}
         self.capacity.join(*self._closed.values())
 
     def opening(self, folder: Path) -> list[ClosedFolder]:
-        """A model is about to be opened: what it has on disk is not evicted from here any more."""
+        """A model is about to be opened: what it has on disk is not evicted or deleted from here any more."""
+        self._open.add(folder)
         left = [self._closed.pop(folder)] if folder in self._closed else []
         for each in left:
             with each.lock:
@@ -79,12 +82,13 @@ class Disk:
         return left
 
     def forget(self, model: Path, is_meant: Callable[[str], bool]) -> list[Pruned]:
-        """Deletes what a model that is not open has for the namespaces that are meant, under all its settings."""
-        closed = [each for folder, each in [*self._closed.items()] if noted_model(folder) == model]
-        return [each.forget(is_meant) for each in closed]
+        """Deletes what a model has for the namespaces that are meant, under all settings but those it is open with."""
+        closed = [each for each in folders(self._root) if each not in self._open and is_of_model(each, model)]
+        return [(self._closed.get(each) or ClosedFolder(each, self.capacity)).forget(is_meant) for each in closed]
 
     def closed(self, folder: Path) -> None:
         """A model is not open any more: what it has left counts, if others are."""
+        self._open.discard(folder)
         if self.capacity.num_holders:
             self._closed[folder] = ClosedFolder(folder, self.capacity)
             self.capacity.join(self._closed[folder])

@@ -51,9 +51,10 @@ def open_disk(engine: LlamaEngine, settings: Settings, shared: Capacities, ms_pe
             daily_bytes=settings.disk_daily * MIB or None,
         )
     except FolderError as error:
+        disk.closed(folder)
         logger.warning("%s; until then nothing is kept on disk", error)
         return None
-    note_model(folder, engine.model.path, ms_per_token)
+    note_model(folder, engine.model.path, engine.model.fingerprint, ms_per_token)
     budget_bytes = settings.disk * MIB
     if settings.disk == AUTO:
         budget_bytes = disk_budget(engine.memory, room_bytes(root) + disk.capacity.used_bytes)

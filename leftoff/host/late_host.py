@@ -12,12 +12,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from leftoff.config import Settings
+from leftoff.disk.folder import model_folder
 from leftoff.disk.tools.models import Pruned
 from leftoff.engine.errors import CancelledError
 from leftoff.host.adapters import adapter_names
 from leftoff.host.budgets import Disk
 from leftoff.host.fleet import Fleet, ModelState
 from leftoff.host.host import LOADING, HostClosedError, ModelHost
+from leftoff.host.kept import cache_root
 from leftoff.host.seats import Seat, Seats
 from leftoff.scheduler.gate import Gate
 
@@ -54,15 +56,16 @@ class LateHost:
         self._fleet = fleet
         self._asked: list[Future[ModelHost]] = []
         self._lock = threading.Lock()
+        self._changing = threading.Lock()  # held while a host is made or closed, or what none has open is deleted
         self._has_news = threading.Event()
         self._opening: threading.Thread | None = None
         self._replaced: ModelHost | None = None  # another one comes, or has come, in its place
         self._is_closed = False
 
     @classmethod
-    def of(cls, host: ModelHost) -> "LateHost":
+    def of(cls, host: ModelHost, fleet: Callable[[], Fleet | None] = lambda: None) -> "LateHost":
         """A late host of one that is open. It is not opened again."""
-        late = cls(host.name, Seats().add(), None, settings=host.settings)
+        late = cls(host.name, Seats().add(), None, settings=host.settings, fleet=fleet)
         late.host = host
         return late
 
@@ -130,16 +133,28 @@ class LateHost:
         return ModelState(self.name, tuple(self.aliases), replace(gate.readiness(), is_open=host is not None))
 
     def forget(self, is_meant: Callable[[str], bool]) -> list[Pruned]:
-        """Deletes what a model that is not open has on disk and in the store, for the namespaces that are meant.
+        """Deletes what the model has on disk and in the store, for the namespaces that are meant, under all settings.
 
-        Blocks, and raises. Only a file tells what is its own: of a name of the hub, that is known once it is open.
+        But what its host has open on disk is its host's to delete. Blocks, also while that is opened, and raises. Only
+        a file tells what is its own: of a name of the hub, that is known once it is open.
         """
         path = self.seat.path
         if path is None:
             return []
-        pruned = self._disk.forget(path.resolve(), is_meant) if self._disk is not None else []
-        fleet = self._fleet()
-        return pruned + (fleet.forget(path, is_meant) if fleet is not None else [])
+        with self._changing:
+            disk = self._disk or self._disk_beside()
+            pruned = disk.forget(path, is_meant) if disk is not None else []
+            fleet = self._fleet()
+            return pruned + (fleet.forget(path, is_meant) if fleet is not None else [])
+
+    def _disk_beside(self) -> Disk | None:
+        """The disk of a host that is alone, with its own folder as open."""
+        if not self.settings.disk or self.host is None:
+            return None
+        disk = Disk(root := cache_root(self.settings))
+        if self.host.cache.disk is not None:
+            disk.opening(model_folder(root, self.host.engine.memory.fingerprint))
+        return disk
 
     def close(self) -> None:
         with self._lock:
@@ -159,8 +174,7 @@ class LateHost:
     def _open(self) -> None:
         while self._goes_on():
             try:
-                self.host = self._open_host()
-                self._answer(self.host)
+                self._answer(self._open_host())
             except CancelledError:  # nobody waits any more
                 self._leave_seat()
             except BaseException as error:
@@ -203,11 +217,17 @@ class LateHost:
                 return old
             self._wait_until(lambda: not (old.scheduler.num_waiting or old.scheduler.runs))
             self._replaced = old
-            old.close()
+            with self._changing:
+                old.close()
             self._leave_seat()  # if it was awake: nobody else would let the others have it
         self.seat.notify, self.seat.is_wanted = self._has_news.set, self._is_wanted
         self._prepare()
         self._wait_until(self.seat.admits)
+        with self._changing:
+            self.host = self._made()
+        return self.host
+
+    def _made(self) -> ModelHost:
         began = time.perf_counter()
         assert self._make is not None
         host = self._make(self.seat)

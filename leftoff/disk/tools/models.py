@@ -58,11 +58,15 @@ class Pruned:
 
 def models(root: Path) -> list[ModelUsage]:
     """All models, most recently used first; none if the folder cannot be read, which a store opened there reports."""
+    return sorted(map(usage_of, folders(root)), key=lambda usage: usage.last_used, reverse=True)
+
+
+def folders(root: Path) -> list[Path]:
+    """The folders of all models."""
     try:
-        folders = [path for path in (root / LAYOUT).iterdir() if path.is_dir() and not path.is_symlink()]
+        return [path for path in (root / LAYOUT).iterdir() if path.is_dir() and not path.is_symlink()]
     except OSError:
         return []
-    return sorted(map(usage_of, folders), key=lambda usage: usage.last_used, reverse=True)
 
 
 def usage_of(folder: Path) -> ModelUsage:
@@ -114,7 +118,7 @@ class ClosedFolder:
     def _look(self) -> None:
         self._usage = usage_of(self.path)
         self.used_bytes = self._usage.nbytes
-        self.is_kept |= self._usage.is_in_use
+        self.is_kept = self._usage.is_in_use
 
     def offer(self, limit: Limit) -> Offer | None:
         age_s = clock.now() - self._usage.oldest
@@ -153,7 +157,7 @@ class ClosedFolder:
             before = self._usage
             if before.problem:
                 raise FolderError(f"{before.problem}: `leftoff cache clear` removes it")
-            if self.is_kept:
+            if before.is_in_use:
                 raise FolderBusyError(self.path, before.pid)
             folder = ModelFolder(self.path, before.fingerprint)
             try:

@@ -1,12 +1,8 @@
 """/cache: the tree, the last reuse reports, and deletion. A tenant sees and deletes only what is its own."""
 
-import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -20,6 +16,7 @@ from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Tree
 from leftoff.cache.tree_copy import NodeCopy, PointCopy, TreeCopy, copy_tree
 from leftoff.host.host import ModelHost
+from leftoff.server.admin.deletion import Deletion
 from leftoff.server.dialect import Dialect
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import Endpoint
@@ -27,14 +24,12 @@ from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.reply.joined import Answer, shown
 from leftoff.server.reply.response import json_response
 from leftoff.server.request.aside import aside
-from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.tenant import Tenant, tenant_of
 from leftoff.types import Tokens
 
 _SHOWN_NODES = 1000
 _SHOWN_REQUESTS = 20
 _PREVIEW_TOKENS = 24
-_DELETE_S = 60.0  # for disks and stores to delete
 
 
 class NodeView(Struct):
@@ -108,42 +103,19 @@ class CacheApi(Dialect):
 
     async def clear(self, request: Request) -> Response:
         tenant, salt, model = tenant_of(request), request.query_params.get("salt"), request.query_params.get("model")
+        if salt == "":
+            raise bad_field("salt", "is empty: leave it out to delete everything, or give the cache_salt that is meant")
         namespace = tenant.namespace(salt)
         own = (lambda each: without_adapters(each) == namespace) if salt else tenant.sees
-        named = [self._hosts.named(model)] if model else self._hosts.listed()
-        closed = [late for late in named if late.opened is None]
-        hosts = [] if model and closed else self._hosts.opened(model)
-        freed, deleted = Counter({"freed_bytes": 0, "entries": 0, "running": 0}), list[Future[None]]()
-
-        async def delete_of(host: ModelHost) -> None:
-            freed_there, deleted_there = await host.between_steps(partial(_clear, host, own))
-            RawPrompts.of(host).id_lists.forget(own)
-            freed.update(freed_there)
-            deleted.extend(deleted_there)
-
-        for host in hosts:
-            await delete_of(host)
-        self._hosts.log.forget(own, named[0].name if model else None)
-        try:
-            for late in closed:
-                for pruned in await asyncio.to_thread(late.forget, own):
-                    freed.update(freed_bytes=pruned.nbytes, entries=pruned.num_blobs)
-                if (opened := late.opened) is not None:  # meanwhile: what it has on disk is its own again
-                    await delete_of(opened)
-            if not model:  # what follows is of no one model
-                self._forget_others(own)
-                self._hosts.known_files.forget()
-                if (web_files := request.app.state.web_files) is not None:
-                    web_files.forget(tenant.name)
-                for encoder in self._hosts.encoders:
-                    encoder.embeddings.forget(own)
-                first = self._hosts.first
-                await aside(first, lambda: first.forget_headers(own))
-            async with asyncio.timeout(_DELETE_S):
-                await asyncio.gather(*map(asyncio.wrap_future, deleted))
-        except Exception as error:  # a medium may fail in any way
-            raise _not_deleted(error) from error
-        return json_response(freed)
+        deletion = Deletion(self._hosts, own)
+        await deletion.of_models(model)
+        if not model:
+            self._forget_others(own)
+            self._hosts.known_files.forget()
+            if (web_files := request.app.state.web_files) is not None:
+                web_files.forget(tenant.name)
+            await deletion.of_no_model()
+        return json_response(await deletion.end())
 
     async def clients(self, request: Request) -> Response:
         limit = _count(request, _SHOWN_REQUESTS)
@@ -285,30 +257,6 @@ def _held_by(tree: Tree) -> _Held:
     window_pages = {page for point in points for page in point.window}
     num_bytes = sum(sum(entry.nbytes for entry in entries) for entries in (points, pages, window_pages))
     return _Held(num_bytes, len(points), len(nodes), tree.num_tokens)
-
-
-def _clear(host: ModelHost, is_meant: Callable[[str], bool]) -> tuple[dict[str, int], list[Future[None]]]:
-    """Deletes on the engine's thread. Returns the numbers, and the deletions that go on elsewhere."""
-    budgets = [tier.budget for tier in host.cache.tiers]
-    used_bytes = sum(budget.used_bytes for budget in budgets)
-    num_points = sum(budget.num_points for budget in budgets)
-    deleted, scheduler = host.forget(is_meant), host.scheduler
-    return {
-        "freed_bytes": used_bytes - sum(budget.used_bytes for budget in budgets),
-        "entries": num_points - sum(budget.num_points for budget in budgets),
-        "running": sum(is_meant(run.job.namespace) for run in (*scheduler.runs, *scheduler.waiting)),
-    }, deleted
-
-
-def _not_deleted(error: Exception) -> ApiError:
-    reason = str(error).partition("\n")[0] or type(error).__name__
-    return ApiError(
-        503,
-        f"not all of it is deleted ({reason}): this server uses it no more, but it may still be on a disk or in the "
-        "store: delete again",
-        kind="server_error",
-        code="not_deleted",
-    )
 
 
 def age_of(moment: float) -> float:

@@ -22,21 +22,26 @@ logger = logging.getLogger("leftoff.requests")
 _TOKEN_BYTES = 4  # of text, on average: the length of a prompt says which thread makes the next one
 
 
-def after_reply(host: ModelHost, job: ReplyJob, written: Written, call_ids: Sequence[str], finish: Finish) -> None:
+def after_reply(
+    host: ModelHost, job: ReplyJob, written: Written, call_ids: Sequence[str], finish: Finish, num_forgets: int
+) -> None:
     """Remembers a reply, and has its next prompt read ahead. Each can be turned off.
 
-    Called on the event loop: reading ahead is prepared on a thread for texts.
+    Called on the event loop: reading ahead is prepared on a thread for texts. `num_forgets` is that of the host when
+    the reply began: if something was deleted since, it may be this conversation.
     """
     chat = job.chat
     assert chat is not None
+    if host.num_forgets != num_forgets:
+        return
     if host.remembered is not None:
         host.remembered.add(chat.key, written, job.namespace)
     if host.settings.read_ahead and finish in (Finish.END, Finish.STOPPED):
-        reply, before = _as_sent_back(written, call_ids), host.num_forgets
+        reply = _as_sent_back(written, call_ids)
         length = _TOKEN_BYTES * job.prompt.length
         # the text that invokes an aLoRA is not known yet: the model without it reads up to there
         adapters = NO_ADAPTERS if job.prompt.adapted_from else job.prompt.adapters
-        host.lanes.later(lambda: _read_ahead(host, chat.conversation, reply, adapters, before), length)
+        host.lanes.later(lambda: _read_ahead(host, chat.conversation, reply, adapters, num_forgets), length)
 
 
 def _read_ahead(

@@ -137,6 +137,7 @@ class ReplyStream:
         self._report: ReuseReport | None = None
         self.pieces: list[Piece] = []
         self._host = host
+        self._num_forgets = host.num_forgets
         self._text = TextStream(
             host.model.vocabulary, job.stops, shown=host.prompts.shown_tokens if job.output else frozenset()
         )
@@ -214,7 +215,8 @@ class ReplyStream:
         self.said = join_parts(chain(*(piece.parts for piece in self.pieces), parts))
         if self.job.chat is not None and self.pieces and finish is not Finish.FAILED:
             call_ids = [self.call_id(index) for index in range(len(self.said.calls))]
-            after_reply(self._host, self.job, self._written(self.job.chat), call_ids, finish)
+            written = self._written(self.job.chat)
+            after_reply(self._host, self.job, written, call_ids, finish, self._num_forgets)
         while self.stop is not None and self.pieces and not self.pieces[-1].text:
             self.pieces.pop()  # the stop string was not said
         return End(finish, text, parts, error)

@@ -80,7 +80,7 @@ def test_no_more_blobs_go_than_must(root: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_model_that_reads_slowly_outlasts_one_that_was_used_later(root: Path) -> None:
-    note_model(model_folder(root, FINGERPRINTS[0]), root / "slow.gguf", ms_per_token=20.0)
+    note_model(model_folder(root, FINGERPRINTS[0]), root / "slow.gguf", "f", ms_per_token=20.0)
     make_room(root, int(2.5 * file_bytes(root) / 3))
     assert {usage.label for usage in models(root)} == {"model 0", "model 2"}
 
