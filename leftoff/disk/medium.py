@@ -25,6 +25,7 @@ from leftoff.disk.errors import PROBLEMS, DamagedIndexError, FolderError, descri
 from leftoff.disk.folder import ModelFolder, model_folder
 from leftoff.disk.index import Content
 from leftoff.disk.rebuild import rebuild_branches
+from leftoff.disk.secret import keep_secret
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena
 from leftoff.machine import num_cores
@@ -46,8 +47,9 @@ class FolderMedium:
     problems = PROBLEMS
     call_ms = None
 
-    def __init__(self, folder: ModelFolder, content: Content, daily_bytes: int | None) -> None:
-        """In no 24 hours are more than `daily_bytes` written, whatever process began them."""
+    def __init__(self, root: Path, folder: ModelFolder, content: Content, daily_bytes: int | None) -> None:
+        """In no 24 hours are more than `daily_bytes` written, whatever process began them. `root` has all models."""
+        self._root = root
         self._folder = folder
         self._content = content
         self._read_rate = folder.files.read_rate(content.blobs)
@@ -139,6 +141,7 @@ class FolderMedium:
 
     def recover(self, written: Collection[str]) -> Collection[str]:
         self._folder.open(anew=self._is_damaged)
+        keep_secret(self._root)
         if not self._was_open:
             with self._lock:
                 self._of_the_day = RecentBytes.parse(self._folder.written_lately, DAY_S)
@@ -192,7 +195,7 @@ def open_folder(
         problem, content = error, folder.peek()
     return MediumBlobStore(
         Origin.DISK,
-        FolderMedium(folder, content, daily_bytes),
+        FolderMedium(root, folder, content, daily_bytes),
         arena,
         costs=TierCosts(),
         num_readers=min(_MAX_READERS, max(_MIN_READERS, num_cores())),

@@ -4,6 +4,7 @@ It keeps others from testing guesses of API keys against these names. With anoth
 and salts is not found again.
 """
 
+import logging
 import os
 import secrets
 from contextlib import suppress
@@ -11,8 +12,12 @@ from pathlib import Path
 
 from leftoff.disk.files import FILE_MODE, make_folder
 
+logger = logging.getLogger("leftoff.disk")
+
 FILE = "secret"
 SECRET_BYTES = 32
+
+_held: dict[Path, bytes] = {}  # by this process, for each cache folder: put back where it is lost
 
 
 def folder_secret(root: Path) -> bytes:
@@ -21,11 +26,30 @@ def folder_secret(root: Path) -> bytes:
     secret = _read(path)
     if secret is None:
         make_folder(root)
-        _create(path)
+        _create(path, _held.get(root) or new_secret())
         secret = _read(path)
     if secret is None:
         raise FileNotFoundError(f"{path} was removed")
+    if _held.setdefault(root, secret) != secret:
+        _held[root] = secret  # told once
+        logger.warning(
+            "%s is another one than this server's: what is kept for API keys and salts is not found after a restart, "
+            "and `leftoff cache clear` removes it",
+            path,
+        )
     return secret
+
+
+def held_secret(root: Path) -> bytes:
+    """The secret of this process for a folder that has none, and cannot be given one before `keep_secret`."""
+    return _held.setdefault(root, new_secret())
+
+
+def keep_secret(root: Path) -> None:
+    """Puts back a secret that was lost with its folder: what is kept there from now on has names made with it."""
+    if root in _held:
+        with suppress(OSError):  # who writes there meets it too, and asks again
+            folder_secret(root)
 
 
 def new_secret() -> bytes:
@@ -46,15 +70,21 @@ def _read(path: Path) -> bytes | None:
     if len(secret) == SECRET_BYTES:
         return secret
     path.unlink(missing_ok=True)
+    if path.parent not in _held:
+        logger.warning(
+            "%s was damaged, and is made anew: what was kept for API keys and salts is not found again, and "
+            "`leftoff cache clear` removes it",
+            path,
+        )
     return None
 
 
-def _create(path: Path) -> None:
+def _create(path: Path, secret: bytes) -> None:
     """Writes a secret whole or not at all. Of several processes that do so at once, the first wins."""
     unfinished = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
     try:
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
-            file.write(new_secret())
+            file.write(secret)
             file.flush()
             os.fsync(file.fileno())
         _publish(unfinished, path)

@@ -16,6 +16,7 @@ from leftoff.cache.blob_store import Item, Record
 from leftoff.disk.errors import NewerFormatError
 from leftoff.disk.files import room_bytes
 from leftoff.disk.medium import open_folder
+from leftoff.disk.secret import FILE, folder_secret
 from leftoff.disk.tools.models import models
 from leftoff.engine.errors import BlobError
 from tests.disk.stores import (
@@ -336,6 +337,16 @@ def test_a_folder_that_vanishes_is_made_again(tmp_path: Path, caplog: Log) -> No
             read(store, late)
         assert ["is gone" in caplog.messages[0], "written again" in caplog.messages[1]] == [True, True]
         assert len(caplog.messages) == 2
+
+
+def test_a_folder_that_is_made_again_has_the_secret_it_had(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    secret = folder_secret(root)
+    with store_in(root) as store:
+        written(store, some_items(), TOKENS)
+        shutil.rmtree(root)
+        assert works_again(store)
+    assert (root / FILE).read_bytes() == secret
 
 
 def test_a_full_disk_pauses_writing_until_there_is_room(

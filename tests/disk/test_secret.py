@@ -1,12 +1,13 @@
 """The secret of a cache folder: one for all, for the user alone, and as lasting as the folder."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
 import pytest
 
-from leftoff.disk.secret import FILE, SECRET_BYTES, folder_secret
+from leftoff.disk.secret import FILE, SECRET_BYTES, folder_secret, held_secret, keep_secret
 
 
 def test_it_is_made_once_and_for_the_user_alone(tmp_path: Path) -> None:
@@ -31,10 +32,49 @@ def test_all_who_come_first_get_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"x" * (SECRET_BYTES + 1)])
-def test_a_damaged_one_is_replaced(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_one_is_replaced_and_that_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
     (tmp_path / FILE).write_bytes(content)
     secret = folder_secret(tmp_path)
     assert secret == folder_secret(tmp_path) != content
+    (said,) = caplog.messages
+    assert said.startswith(f"{tmp_path / FILE} was damaged")
+    assert "leftoff cache clear" in said
+
+
+@pytest.mark.parametrize("content", [None, b"short"])
+def test_one_that_is_lost_while_it_is_used_is_put_back(tmp_path: Path, content: bytes | None) -> None:
+    root = tmp_path / "cache"
+    secret = folder_secret(root)
+    shutil.rmtree(root)
+    if content is not None:
+        root.mkdir()
+        (root / FILE).write_bytes(content)
+    keep_secret(root)
+    assert (root / FILE).read_bytes() == secret
+
+
+def test_where_another_has_taken_its_place_that_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder_secret(tmp_path)
+    (tmp_path / FILE).write_bytes(b"x" * SECRET_BYTES)
+    for _ in range(2):
+        keep_secret(tmp_path)
+    (said,) = caplog.messages
+    assert "is another one than this server's" in said
+
+
+def test_where_none_is_used_none_is_made(tmp_path: Path) -> None:
+    keep_secret(tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_one_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    root.touch()
+    secret = held_secret(root)
+    root.unlink()
+    assert folder_secret(root) == secret == held_secret(root)
 
 
 def test_a_copy_that_others_may_read_is_closed_again(tmp_path: Path) -> None:
