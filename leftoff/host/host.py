@@ -101,7 +101,7 @@ class ModelHost:
             opened.pop_all()
 
     def _open(self, settings: Settings, fleet: Fleet | None) -> None:
-        own = own_secret(settings, self.cache)
+        own = own_secret(settings)
         self.fleet = fleet
         self.secret = fleet.secret(own) if fleet is not None else own
         template = Path(settings.chat_template_file).read_text("utf-8") if settings.chat_template_file else None
@@ -110,7 +110,7 @@ class ModelHost:
         # from here on there are threads and files that `close` alone ends: what may be refused is made before
         self.prompts.encoder = open_encoder(self.engine, settings, self.cache)
         self._reply_store = reply_store(settings, self.cache)
-        self.headers = header_files(settings, self.cache)
+        self.headers = header_files(settings)
         replies = fleet.replies(self._reply_store) if fleet is not None else self._reply_store
         is_sound = lambda written: self.prompts.is_reply(written.tokens, written.text)  # noqa: E731
         self.remembered = RememberedReplies(replies, is_sound=is_sound) if settings.remember_replies else None
@@ -137,7 +137,7 @@ class ModelHost:
         """Learns moves from headers; if that is off, it only says where it would help. None without `--move`."""
         if not settings.move:
             return None
-        learner = Learner(learned_files(settings, self.cache), is_on=LEARN in settings.move)
+        learner = Learner(learned_files(settings), is_on=LEARN in settings.move)
         for file in reversed(last_headers(self.headers)):
             learner.remember(file.conversation())
         return learner

@@ -14,7 +14,7 @@ from leftoff.disk.folder import model_folder, note_model
 from leftoff.disk.headers import LEARNED, HeaderFiles
 from leftoff.disk.medium import open_folder
 from leftoff.disk.reply_store import open_replies
-from leftoff.disk.secret import folder_secret, new_secret
+from leftoff.disk.secret import folder_secret, held_secret, new_secret
 from leftoff.engine.devices import default_gpus
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fingerprint import cache_folder
@@ -62,9 +62,12 @@ def open_disk(engine: LlamaEngine, settings: Settings, shared: Capacities, ms_pe
     return TierSettings(blobs, disk.capacity, left=left, closed=partial(disk.closed, folder))
 
 
-def own_secret(settings: Settings, cache: Cache) -> bytes:
-    """The secret by which tenants find their entries again after a restart; a random one without a disk."""
-    if cache.disk is None:
+def own_secret(settings: Settings) -> bytes:
+    """The secret by which tenants find their entries again after a restart; a random one without a disk.
+
+    It is of the cache folder, and so of all models in it, also where another server uses the folder of this one.
+    """
+    if not settings.disk:
         return new_secret()
     root = cache_root(settings)
     try:
@@ -75,7 +78,7 @@ def own_secret(settings: Settings, cache: Cache) -> bytes:
             logger.warning(
                 "no secret in %s (%s): what is kept there for API keys will not be found again", root, reason
             )
-        return new_secret()
+        return held_secret(root)
 
 
 def reply_store(settings: Settings, cache: Cache) -> MediumReplies | None:
@@ -87,11 +90,11 @@ def reply_store(settings: Settings, cache: Cache) -> MediumReplies | None:
     return None if problem_of(folder) else open_replies(folder, fingerprint)  # the disk tier has told the problem
 
 
-def header_files(settings: Settings, cache: Cache) -> HeaderFiles | None:
+def header_files(settings: Settings) -> HeaderFiles | None:
     """Where the headers of clients are kept for all models, to be prewarmed; nowhere if nothing is kept on disk."""
-    return HeaderFiles(cache_root(settings)) if cache.disk is not None else None
+    return HeaderFiles(cache_root(settings)) if settings.disk else None
 
 
-def learned_files(settings: Settings, cache: Cache) -> HeaderFiles | None:
+def learned_files(settings: Settings) -> HeaderFiles | None:
     """Where moves that were learned are kept, beside the headers."""
-    return HeaderFiles(cache_root(settings), LEARNED, max_per_owner=128, limit=1024) if cache.disk is not None else None
+    return HeaderFiles(cache_root(settings), LEARNED, max_per_owner=128, limit=1024) if settings.disk else None

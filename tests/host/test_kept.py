@@ -29,3 +29,12 @@ def test_a_folder_that_cannot_be_written_is_told_once(caplog: pytest.LogCaptureF
 
 def test_a_folder_that_can_be_used_is_told_nothing_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert warnings_of(tmp_path / "new", caplog) == []
+
+
+def test_what_is_of_the_folder_is_there_for_a_model_whose_own_part_is_in_use(tmp_path: Path) -> None:
+    """The secret names the tenants of all models of a server, and headers are deleted through its first."""
+    wanted = settings(disk=64, cache_dir=str(tmp_path), api_key=("key",))
+    with open_host(wanted) as first, open_host(wanted) as second:
+        assert second.cache.disk is None
+        assert second.secret == first.secret
+        assert second.headers is not None
