@@ -96,7 +96,8 @@ def beside(settings: Settings, model: ModelSettings, context: ContextSettings) -
     where = ModelSettings(-1 if model.gpu_layers else 0, model.devices, mmap=model.mmap, mlock=model.mlock)
     if is_head:
         return Beside(path, where, head_context(context), is_head=True)
-    return Beside(path, where, dataclasses.replace(context, num_sequences=1, grid=None))
+    # adapters and control vectors are of the model alone
+    return Beside(path, where, dataclasses.replace(context, num_sequences=1, grid=None, loras=(), control=None))
 
 
 def vocabulary_problem(model: Path, draft: Path) -> str:

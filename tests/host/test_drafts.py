@@ -11,6 +11,7 @@ from leftoff.host.drafts import vocabulary_problem
 from leftoff.hub.reference import default_model
 from leftoff.server.server import serving
 from tests.factory import MTP, model_path
+from tests.factory.adapters import control_vector_bytes, lora_path
 from tests.factory.heads import head_path
 from tests.patience import PATIENCE_S
 from tests.scheduler.conftest import FreeBatches
@@ -45,6 +46,25 @@ def test_a_draft_model_drafts_and_changes_nothing(caplog: pytest.LogCaptureFixtu
         assert httpx.delete(f"{url}/cache", timeout=PATIENCE_S).status_code == 200
         assert drafter.model.cache.ram.budget.used_bytes == 0
     assert "guesses a token in" in caplog.text
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen35"])
+def test_a_draft_model_drafts_for_adapters_and_has_none_itself(architecture: str, tmp_path: Path) -> None:
+    model, vector = model_path("llama"), tmp_path / "vector.gguf"
+    vector.write_bytes(control_vector_bytes(model, 1))
+    adapted = {"lora": (str(lora_path(model, 1)),), "control_vector": (str(vector),)}
+    with open_host(settings("llama", draft="off", **adapted)) as host, serving(host) as url:
+        plain = ask(url)["content"]
+    asked = settings("llama", fit=True, draft="model", model_draft=str(model_path(architecture)), **adapted)
+    with open_host(asked) as host, serving(host) as url:
+        assert host.engine.draft is not None
+        assert host.engine.draft.settings.control is None
+        drafter = host.scheduler.drafter
+        assert drafter is not None
+        drafter.guesses[0].step_ms, drafter.times = 0.0, FreeBatches({1: 1.0, 64: 1.0})
+        reply = ask(url)
+        assert reply["content"] == plain
+        assert reply["timings"]["draft_n"] > 0  # type: ignore[index]
 
 
 def test_it_goes_on_after_a_sleep() -> None:
