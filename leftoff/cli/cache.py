@@ -33,6 +33,7 @@ from leftoff.units import counted, one_line, printable, show_bytes
 
 _DAY_S = 86_400
 _SOUND, _FAULTY = 0, 1
+_MOST = 10**12  # MiB or days
 _ENTRY = "name of an entry, as `leftoff cache list` shows it, or the first characters of it"
 
 
@@ -108,8 +109,8 @@ def _amount(text: str) -> float:
         amount = float(text)
     except ValueError:
         amount = -1.0
-    if not 0 <= amount < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    if not 0 <= amount <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {_MOST:,}")
     return amount
 
 
