@@ -55,6 +55,16 @@ class NoRoomLeftError(OSError):
         super().__init__(errno.ENOSPC, f"{left} are left to other programs", str(folder))
 
 
+class FullDiskError(OSError):
+    """sqlite had no room for what it writes, which it does to delete as well."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOSPC, "the disk is full: free some space on it")
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
 class DamagedIndexError(Exception):
     """The index is damaged. It is set aside, and the files that it listed are removed."""
 

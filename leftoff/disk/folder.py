@@ -15,7 +15,7 @@ from pathlib import Path
 
 from leftoff.blobs import clock
 from leftoff.blobs.blob import Write
-from leftoff.disk.errors import DamagedIndexError, FolderBusyError
+from leftoff.disk.errors import DamagedIndexError, FolderBusyError, FullDiskError
 from leftoff.disk.files import FILE_MODE, BlobFiles, check_own, make_folder
 from leftoff.disk.index import FILE, WRITTEN, Content, Index
 from leftoff.engine.fingerprint import file_fingerprint, model_parts
@@ -219,12 +219,18 @@ class ModelFolder:
         self.index.add(writes, written_lately)
 
     def remove(self, names: Collection[str]) -> None:
-        self.index.remove(names)
+        """Removes rows, then files; where the disk is too full for the former, files first, which makes room."""
+        try:
+            self.index.remove(names)
+        except FullDiskError:
+            self.files.remove(names)
+            self.index.remove(names)
         self.files.remove(names)
 
     def clear(self, is_meant: Callable[[str], bool]) -> None:
         """Deletes namespaces for good. Of indexes that were set aside nobody can tell whose tokens are in them."""
-        self.files.remove(self.index.clear(is_meant))
+        self.remove(self.index.names_in(is_meant))
+        self.index.drop_unreachable_runs()
         self.index.erase()
         for broken in self.path.glob(f"{_BROKEN}*"):
             broken.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from leftoff.blobs.blob import Blob, Write, blob_name
 from leftoff.blobs.medium import Use
 from leftoff.blobs.path_hash import HashedPath, run_start
-from leftoff.disk.errors import DamagedIndexError, FolderError, NewerFormatError
+from leftoff.disk.errors import DamagedIndexError, FolderError, FullDiskError, NewerFormatError
 from leftoff.disk.files import FILE_MODE
 
 FORMAT = 1
@@ -52,8 +52,9 @@ _BLOB_TYPES = (str, int, bytes, str, int, int, int, float, int)
 # Errors of the disk or the system. Every other error that sqlite reports means that the file is damaged.
 _ENVIRONMENT = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY),
-    *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL),
+    *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL),
 }
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,11 @@ class Index:
     def has(self, name: str) -> bool:
         return bool(self._rows("SELECT 1 FROM blob WHERE name = ?", name))
 
+    def names_in(self, is_meant: Callable[[str], bool]) -> list[str]:
+        """The names of the blobs of the namespaces that are meant."""
+        namespaces = [name for (name,) in self._rows("SELECT DISTINCT namespace FROM blob") if is_meant(str(name))]
+        return [name for space in namespaces for (name,) in self._rows(_NAMES_OF, space)]
+
     # --- writing: each method is one transaction, synced when it returns
 
     def add(self, writes: Iterable[Write], written_lately: str = "") -> None:
@@ -164,16 +170,8 @@ class Index:
         with self._transaction():
             self._connection.executemany("UPDATE blob SET last_used = ?, hits = hits + ? WHERE name = ?", rows)
 
-    def clear(self, is_meant: Callable[[str], bool]) -> list[str]:
-        """Removes namespaces, with the tokens of their paths; returns the names of their blobs. `erase` must follow."""
-        namespaces = [name for (name,) in self._rows("SELECT DISTINCT namespace FROM blob") if is_meant(str(name))]
-        names = [name for space in namespaces for (name,) in self._rows(_NAMES_OF, space)]
-        self.remove(names)
-        with self._transaction():
-            self._connection.execute(_DROP_RUNS)
-        return names
-
     def erase(self) -> None:
+        """Takes what was removed out of the file for good."""
         with _naming_damage():
             erase_deleted(self._connection)
 
@@ -242,11 +240,13 @@ def runs_back(path: HashedPath, end: int) -> Iterator[TokenRun]:
 
 @contextmanager
 def _naming_damage() -> Iterator[None]:
-    """Turns errors of sqlite that mean a damaged file into `DamagedIndexError`; others pass."""
+    """Turns errors of sqlite that mean a damaged file, or a full disk, into ours; others pass."""
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+        if code in _FULL:
+            raise FullDiskError from error
         if code & 0xFF in _ENVIRONMENT:
             raise
         raise DamagedIndexError(str(error)) from error

@@ -29,19 +29,18 @@ from tests.disk.stores import (
 from tests.patience import until
 
 TOKENS = path_of(3000)
-SIZES = {"full": "size=4m", "read_only": "size=4m", "serving": "size=640m"}  # a server leaves 256 MiB free
+SIZES = {
+    "full": "size=4m",
+    "deleting": "size=4m",
+    "read_only": "size=4m",
+    "serving": "size=640m",
+}  # a server leaves 256 MiB free
 
 
 def full(disk: Path) -> None:
     with store_in(disk / "cache") as store:
         (before,) = written(store, [page(0, 1000)], TOKENS)
-        filler = disk / "filler"
-        with filler.open("wb", buffering=0) as file:
-            try:
-                while file.write(bytes(1024)):
-                    pass
-            except OSError:
-                print("the disk is full")
+        filler = _fill(disk)
         late = put(store, page(1000, 3000, nbytes=500_000), TOKENS)
         assert store.flush(WAIT_S)
         assert store.take_lost() == [late]
@@ -53,6 +52,25 @@ def full(disk: Path) -> None:
         assert store.take_lost() == []
     with store_in(disk / "cache") as store:
         assert len(recalled(store)) == 2
+
+
+def deleting(disk: Path) -> None:
+    """On a full disk the files that are to be deleted make the room that sqlite needs to delete."""
+    root = disk / "cache"
+    with store_in(root) as store:
+        written(store, [page(start, start + 100) for start in range(0, 3000, 100)], TOKENS, "mine/")
+        (other,) = written(store, [page(0, 1000)], TOKENS, "other/")
+        _fill(disk)
+        store.clear(lambda name: name == "mine/").result(WAIT_S)
+        assert [file.name for file in blob_files(root)] == [other.name]
+        _fill(disk)
+        put(store, page(1000, 3000, nbytes=500_000), TOKENS)
+        assert store.flush(WAIT_S)  # from now on the index is closed
+        _fill(disk)
+        try:
+            store.clear(lambda name: name == "other/").result(WAIT_S)
+        except OSError as error:
+            print(f"nothing is deleted: {error}")
 
 
 def read_only(disk: Path) -> None:
@@ -106,6 +124,17 @@ def serving_on(disk: Path) -> None:
         print(server.log)
 
 
+def _fill(disk: Path) -> Path:
+    filler = disk / "filler"
+    with filler.open("ab", buffering=0) as file:
+        try:
+            while file.write(bytes(1024)):
+                pass
+        except OSError:
+            print("the disk is full")
+    return filler
+
+
 def _freeze(root: Path) -> None:
     """Mounted onto itself, since a disk with files open for writing does not become read-only."""
     subprocess.run(["mount", "--bind", root, root], check=True)
@@ -121,6 +150,8 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["mount", "-t", "tmpfs", "-o", SIZES[sys.argv[1]], "leftoff", folder], check=True)
         try:
-            {"full": full, "read_only": read_only, "serving": serving_on}[sys.argv[1]](Path(folder))
+            {"full": full, "deleting": deleting, "read_only": read_only, "serving": serving_on}[sys.argv[1]](
+                Path(folder)
+            )
         finally:
             subprocess.run(["umount", "--lazy", folder], check=True)

@@ -20,14 +20,27 @@ def may_mount() -> bool:
         return False
 
 
-@pytest.mark.skipif(not may_mount(), reason="this system lets users mount nothing, not even for themselves")
+mounting = pytest.mark.skipif(not may_mount(), reason="this system lets users mount nothing, not even for themselves")
+
+
+def said_on_a_disk(fault: str) -> str:
+    command = [*NAMESPACE, sys.executable, "-m", "tests.disk.mounted", fault]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@mounting
 @pytest.mark.parametrize(
     ("fault", "message"),
     [("full", "is full: free some space"), ("read_only", "cannot be written"), ("serving", "cannot be written")],
 )
 def test_a_disk_that_fails_is_waited_for(fault: str, message: str) -> None:
-    command = [*NAMESPACE, sys.executable, "-m", "tests.disk.mounted", fault]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert message in done.stdout
-    assert "written again" in done.stdout
+    said = said_on_a_disk(fault)
+    assert message in said
+    assert "written again" in said
+
+
+@mounting
+def test_on_a_full_disk_files_are_deleted_to_make_room_and_what_cannot_be_says_so() -> None:
+    assert "nothing is deleted: the disk is full: free some space on it" in said_on_a_disk("deleting")
