@@ -63,8 +63,11 @@ def _identity_of(path: Path) -> Identity:
         raise ModelError(f"there is no adapter or control vector to read at {path} ({error.strerror})") from error
 
 
-def read_lora(path: Path, model: Path, num_tokens: int) -> LoraFile:
-    """Checks a LoRA adapter for a model with so many tokens in its vocabulary. Raises `ModelError`."""
+def read_lora(path: Path, model: Path, num_tokens: int, num_layers: int | None = None) -> LoraFile:
+    """Checks a LoRA adapter for a model with so many tokens in its vocabulary. Raises `ModelError`.
+
+    With `num_layers`, only so many of the model are loaded: a next-token (MTP) layer behind them is not.
+    """
     identity = _identity_of(path)
     header, wanted = _header(path), model_header(model)
     try:
@@ -87,6 +90,8 @@ def read_lora(path: Path, model: Path, num_tokens: int) -> LoraFile:
     if len(invocation) > _MAX_INVOCATION or any(token >= num_tokens for token in invocation):
         raise ModelError(f"{path} is invoked by tokens that {model.name} does not have: it is for another vocabulary")
     _check_pairs(path, header.tensors, _shapes(wanted), model.name)
+    if num_layers is not None:
+        _check_layers(path, header.tensors, num_layers)
     fingerprint = file_fingerprint(path)
     file = LoraFile(path, fingerprint, identity, invocation, task, prefix)
     file.require_same()
@@ -164,6 +169,16 @@ def _check_pairs(path: Path, tensors: Sequence[gguf.Tensor], shapes: Shapes, mod
             raise ModelError(
                 f"{path} does not fit {model}: {name} has the shape {shapes[name]}, the adapter's parts"
                 f" {pair['lora_a']} and {pair['lora_b']}"
+            )
+
+
+def _check_layers(path: Path, tensors: Sequence[gguf.Tensor], num_layers: int) -> None:
+    for name in (tensor.name for tensor in tensors):
+        if name.startswith("blk.") and int(name.split(".")[1]) >= num_layers:
+            raise ModelError(
+                f"{path} adapts {name.rpartition('.')[0]}, of the next-token (MTP) layer, which is loaded only if "
+                "it drafts (--draft auto or mtp, no --deterministic, no EAGLE-3 head): start the server so, or convert "
+                "the adapter without this layer"
             )
 
 

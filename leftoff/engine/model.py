@@ -66,6 +66,7 @@ class Model:
         dll = self.library.dll
         self.num_parameters = int(dll.llama_model_n_params(self.handle))
         self.size_bytes = int(dll.llama_model_size(self.handle))
+        self.num_layers = int(dll.llama_model_n_layer(self.handle))  # without a next-token layer
         self.trained_context = int(dll.llama_model_n_ctx_train(self.handle))
         self.window = max(0, int(dll.llama_model_n_swa(self.handle)))  # tokens of sliding attention; 0 without
         self.is_recurrent = bool(dll.llama_model_is_recurrent(self.handle))

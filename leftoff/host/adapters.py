@@ -49,13 +49,15 @@ def name_of(given: ScaledFile) -> str:
 def adapted(context: ContextSettings, settings: Settings, model: Model) -> ContextSettings:
     """The context, with the adapters of the settings. They are checked here: llama.cpp aborts on bad ones."""
     given = [scaled_file(text) for text in settings.lora]
-    loras = [read_lora(Path(each.path).expanduser(), model.path, model.vocabulary.size) for each in given]
+    paths = [Path(each.path).expanduser() for each in given]
+    num_layers = None if model.settings.mtp else model.num_layers
+    loras = [read_lora(path, model.path, model.vocabulary.size, num_layers) for path in paths]
     control = None
     if settings.control_vector:
         files = [scaled_file(text) for text in settings.control_vector]
         first, last = numbers(settings.control_vector_layers or "0,0")
-        paths = [(Path(each.path).expanduser(), each.scale) for each in files]
-        control = read_control_vectors(paths, model.path, (int(first), int(last)))
+        scaled = [(Path(each.path).expanduser(), each.scale) for each in files]
+        control = read_control_vectors(scaled, model.path, (int(first), int(last)))
     return replace(context, loras=tuple(loras), control=control)
 
 

@@ -13,7 +13,8 @@ from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.setting import SettingError
 from tests.behaviour.adapters import adapter_files
-from tests.factory import model_path
+from tests.factory import MTP, model_path
+from tests.factory.adapters import lora_path
 from tests.server.fixtures import settings
 
 MODEL = "llama"
@@ -105,6 +106,17 @@ def test_a_host_whose_adapters_are_refused_leaves_no_thread(tmp_path: Path) -> N
 def test_an_adapter_of_another_model_is_refused_and_leaves_nothing() -> None:
     with pytest.raises(ModelError, match="is an adapter for llama models"):
         open_host(settings("qwen35", lora=(FILES["a"],)))
+
+
+@pytest.mark.parametrize("changes", [{"draft": "off"}, {"draft": "auto", "deterministic": True}, {"draft": "mtp"}])
+def test_one_of_a_next_token_layer_that_is_not_loaded_is_refused_with_the_reason(changes: dict[str, object]) -> None:
+    asked = settings(MTP, lora=(f"a={lora_path(model_path(MTP), 1)}",), **changes)
+    if changes == {"draft": "mtp"}:
+        with open_host(asked) as host:
+            assert host.adapters.named("tiny:a")
+    else:
+        with pytest.raises(ModelError, match=r"adapts blk\.4\..*, of the next-token .*--draft auto or mtp"):
+            open_host(asked)
 
 
 def test_names_and_scales_are_read_from_the_flag() -> None:
