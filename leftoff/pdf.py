@@ -61,7 +61,7 @@ def can_read_pdfs() -> bool:
 
 
 class Documents:
-    """Reads documents, and remembers the pages of the latest ones. What one owner has sent is not used for another."""
+    """Reads documents, and remembers the pages of the latest ones, for each namespace its own."""
 
     def __init__(self, cpu_seconds: int = _CPU_SECONDS) -> None:
         """A document that takes longer to compute is refused: others wait for their turn."""
@@ -74,9 +74,9 @@ class Documents:
         """Drops all that is remembered."""
         self._pages.remove_if(lambda _: True)
 
-    def pages(self, data: bytes, owner: str, num_images: int, check: Callable[[], None]) -> tuple[Page, ...]:
+    def pages(self, data: bytes, namespace: str, num_images: int, check: Callable[[], None]) -> tuple[Page, ...]:
         """The first `num_images` pages have images. `check` is called now and then, and may raise to end the work."""
-        key = (owner, blake3(data).digest(), num_images)
+        key = (namespace, blake3(data).digest(), num_images)
         known = self._pages.get(key)
         if known is None:
             known = tuple(_read(data, num_images, self._cpu_seconds, check))

@@ -77,12 +77,12 @@ class Held:
 
 @dataclass(eq=False)
 class Picture:
-    """A picture file, or its base64. `name` says in errors which one it is; `owner` is the tenant whose it is."""
+    """A picture file, or its base64. `name` says in errors which one it is; `namespace` is whose it is."""
 
     file: bytes | str | KnownFile = field(repr=False)
     name: str
     taken_by: "Pictures" = field(repr=False)
-    owner: str = ""
+    namespace: str = ""
     held: Held | None = field(default=None, init=False, repr=False)
 
     @cached_property
@@ -141,7 +141,7 @@ class Pictures:
 
     Pixels are kept alive by pictures alone; here it is known which there are, so that equal files share them.
 
-    What is remembered for one owner is not used for another.
+    What is remembered for one namespace is not used for another.
     """
 
     def __init__(
@@ -165,9 +165,9 @@ class Pictures:
         with self._holding:
             return self._num_held()
 
-    def take(self, file: bytes | str | KnownFile, name: str = "the image", owner: str = "") -> Picture:
+    def take(self, file: bytes | str | KnownFile, name: str = "the image", namespace: str = "") -> Picture:
         """The picture that a file is, or its base64, or a data URL. Raises `PictureError` unless it can be decoded."""
-        picture = Picture(file, name, self, owner)
+        picture = Picture(file, name, self, namespace)
         try:
             _ = picture.size
         except Base64Error as error:
@@ -175,7 +175,7 @@ class Pictures:
         return picture
 
     def size(self, picture: Picture) -> Size:
-        key = (picture.owner, picture.digest)
+        key = (picture.namespace, picture.digest)
         known = self._sizes.get(key)
         if known is None:
             pixels = self.decode(picture)

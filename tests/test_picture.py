@@ -97,13 +97,13 @@ def test_what_is_odd_in_a_file_is_neither_told_nor_kept() -> None:
 
 def test_an_equal_file_is_decoded_once_for_each_owner() -> None:
     pictures, data = Pictures(), file_of("PNG")
-    first = pictures.take(data, owner="a")
+    first = pictures.take(data, namespace="a/")
     assert (first.width, pictures.num_decoded) == (WIDTH, 1)
     assert first.pixels().shape[0] == HEIGHT
     assert pictures.num_decoded == 1
-    again = pictures.take(bytes(bytearray(data)), owner="a")
+    again = pictures.take(bytes(bytearray(data)), namespace="a/")
     assert (again.digest, again.width, pictures.num_decoded) == (first.digest, WIDTH, 1)
-    assert pictures.take(data, owner="b").width == WIDTH
+    assert pictures.take(data, namespace="b/").width == WIDTH
     assert pictures.num_decoded == 2
 
 

@@ -1,7 +1,7 @@
 """Embeddings of pictures in the folder of a model, one file each: after a restart nothing is encoded again.
 
-A file's name begins with its owner, the name of a tenant; its time is that of its last use. Of too many bytes, those
-used least recently go first.
+A file's name begins with its namespace, in which `-` stands for `/`; its time is that of its last use. Of too many
+bytes, those used least recently go first.
 """
 
 import logging
@@ -35,9 +35,9 @@ class PictureFiles:
         self._problem = FirstProblem("pictures are not kept", self._folder)
         self._counted()
 
-    def get(self, owner: str, key: bytes) -> bytes | None:
+    def get(self, namespace: str, key: bytes) -> bytes | None:
         """None if there is no such file, or if it is damaged."""
-        path = self._path(owner, key)
+        path = self._path(namespace, key)
         try:
             kept = read_small(path)
             content = kept[_CHECKSUM_BYTES:]
@@ -55,7 +55,7 @@ class PictureFiles:
             self._problem.tell(error)
             return None
 
-    def put(self, owner: str, key: bytes, content: bytes) -> None:
+    def put(self, namespace: str, key: bytes, content: bytes) -> None:
         """Whole or not at all; what a loss of power leaves has a wrong checksum."""
         size = len(content) + _CHECKSUM_BYTES
         if size > self._limit_bytes:
@@ -64,7 +64,7 @@ class PictureFiles:
             with self._lock:
                 make_folder(self._folder)
                 self._make_room(size)
-                write_small(self._path(owner, key), _checksum(key, content) + content)
+                write_small(self._path(namespace, key), _checksum(key, content) + content)
                 self._counted()
         except OSError as error:
             self._problem.tell(error)
@@ -75,8 +75,8 @@ class PictureFiles:
             return
         with self._lock:
             for path in self._folder.iterdir():
-                owner = path.name.partition(".")[0]
-                if path.suffix == UNFINISHED or is_meant(f"{owner}/" if owner else ""):
+                namespace = path.name.partition(".")[0].replace("-", "/")
+                if path.suffix == UNFINISHED or is_meant(namespace):
                     path.unlink(missing_ok=True)
             self._counted()
 
@@ -96,8 +96,8 @@ class PictureFiles:
         self._count(num_bytes)
         return num_bytes
 
-    def _path(self, owner: str, key: bytes) -> Path:
-        return self._folder / f"{owner}.{key.hex()}{_SUFFIX}"
+    def _path(self, namespace: str, key: bytes) -> Path:
+        return self._folder / f"{namespace.replace('/', '-')}.{key.hex()}{_SUFFIX}"
 
 
 def _checksum(key: bytes, content: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -54,3 +55,22 @@ def test_a_raw_prompt_shows_pictures_and_clients_are_told_so(http: httpx.Client)
     assert http.get("/props").json()["modalities"]["vision"] is True
     assert http.get("/v1/models").json()["data"][0]["meta"]["vision"] is True
     assert "vision" in http.post("/api/show", json={"model": "tiny"}).json()["capabilities"]
+
+
+def test_a_salt_has_its_own_pictures_which_are_deleted_with_it(tmp_path: Path) -> None:
+    projector = str(projector_path("qwen3vl_merger", WIDTH))
+    asked = settings(mmproj=projector, disk=64, cache_dir=str(tmp_path), api_key=("key", "another"))
+    with open_host(asked) as host, serving(host) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+        http.headers["Authorization"] = "Bearer key"
+        parts = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{shot(902)}"}}]
+        chat = {"messages": [{"role": "user", "content": parts}], "max_tokens": 2}
+        raw = {"prompt": {"prompt_string": "<__media__>", "multimodal_data": [shot(902)]}, "n_predict": 2}
+        for salt in ({"cache_salt": "one"}, {"cache_salt": "two"}, {}):
+            for path, body in (("/v1/chat/completions", chat), ("/completion", raw)):
+                assert http.post(path, json=body | salt).status_code == 200
+        encoder = host.prompts.encoder
+        assert encoder is not None
+        assert encoder.num_encoded == 3, "salts share nothing"
+        for query, num_left in (("?salt=one", 2), ("?salt=none", 2), ("", 0)):
+            assert http.delete(f"/cache{query}").status_code == 200
+            assert len([*tmp_path.rglob("*.picture")]) == num_left

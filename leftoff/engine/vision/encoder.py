@@ -79,8 +79,8 @@ class PictureEncoder:
         return [_Source(self, key, picture, index) for index in range(self.tokens(picture).num_images)]
 
     def key(self, picture: Picture) -> bytes:
-        """Hash of all that the embeddings depend on, and of the owner: what one has sent is not known to another."""
-        return blake3(f"{self.projector.fingerprint} {picture.owner} ".encode() + picture.digest).digest()
+        """Hash of all that the embeddings depend on, and of the namespace: it is not known to another."""
+        return blake3(f"{self.projector.fingerprint} {picture.namespace} ".encode() + picture.digest).digest()
 
     def _made_tokens(self, key: bytes, picture: Picture) -> PictureTokens:
         width, height = picture.width, picture.height
@@ -125,10 +125,10 @@ class PictureEncoder:
             encoding.future.cancel()
 
     def _encode(self, key: bytes, picture: Picture) -> Encoded:
-        found = self.kept.get(picture.owner, key)
+        found = self.kept.get(picture.namespace, key)
         if found is None:
             found = self.projector.encode(picture.pixels())
-            self.kept.put(picture.owner, key, found)
+            self.kept.put(picture.namespace, key, found)
             self._trim_later()
         picture.drop_pixels()
         return found

@@ -21,15 +21,15 @@ _SECTIONS = 4  # coordinates of a token with M-RoPE
 
 
 class PictureMedium(Protocol):
-    """Keeps bytes by owner and key beyond the end of the process, and returns them verified or not at all."""
+    """Keeps bytes by namespace and key beyond the end of the process, and returns them verified or not at all."""
 
-    def get(self, owner: str, key: bytes) -> bytes | None: ...
-    def put(self, owner: str, key: bytes, content: bytes) -> None: ...
+    def get(self, namespace: str, key: bytes) -> bytes | None: ...
+    def put(self, namespace: str, key: bytes, content: bytes) -> None: ...
     def remove(self, is_meant: Callable[[str], bool]) -> None: ...
 
 
 class KeptPictures:
-    """Embeddings by the owner of a picture and its key. Any thread may call it."""
+    """Embeddings by the namespace of a picture and its key. Any thread may call it."""
 
     def __init__(
         self, most_bytes: int, medium: PictureMedium | None = None, count: Callable[[int], None] = lambda _: None
@@ -46,29 +46,29 @@ class KeptPictures:
         """The bytes of embeddings in RAM."""
         return self._ram.num_bytes
 
-    def get(self, owner: str, key: bytes) -> Encoded | None:
-        found = self._ram.get((owner, key))
+    def get(self, namespace: str, key: bytes) -> Encoded | None:
+        found = self._ram.get((namespace, key))
         if found is None and self._medium is not None:
-            content = self._medium.get(owner, key)
+            content = self._medium.get(namespace, key)
             found = tuple(_read(content)) if content is not None else None
             if found is not None:
-                self._put(owner, key, found)
+                self._put(namespace, key, found)
         return found
 
-    def _put(self, owner: str, key: bytes, encoded: Encoded) -> None:
-        self._ram.put((owner, key), encoded)
+    def _put(self, namespace: str, key: bytes, encoded: Encoded) -> None:
+        self._ram.put((namespace, key), encoded)
         self._count(self._ram.num_bytes)
 
-    def put(self, owner: str, key: bytes, encoded: Encoded) -> None:
-        self._put(owner, key, encoded)
+    def put(self, namespace: str, key: bytes, encoded: Encoded) -> None:
+        self._put(namespace, key, encoded)
         if self._medium is not None:
-            self._medium.put(owner, key, b"".join(map(_written, encoded)))
+            self._medium.put(namespace, key, b"".join(map(_written, encoded)))
 
     def remove(self, is_meant: Callable[[str], bool]) -> None:
-        """Forgets the pictures of the namespaces that are meant, by their owners. Raises `OSError`."""
-        for owner, key in [entry for entry, _ in self._ram.items()]:
-            if is_meant(f"{owner}/" if owner else ""):
-                self._ram.pop((owner, key))
+        """Forgets the pictures of the namespaces that are meant. Raises `OSError`."""
+        for namespace, key in [entry for entry, _ in self._ram.items()]:
+            if is_meant(namespace):
+                self._ram.pop((namespace, key))
         self._count(self._ram.num_bytes)
         if self._medium is not None:
             self._medium.remove(is_meant)

@@ -108,7 +108,7 @@ class Native(Dialect):
     @while_connected
     async def apply_template(self, request: Request, body: ChatRequest) -> Response:
         host = await self._hosts.of(body.model)
-        attached = await attached_to(host, request, body.messages)
+        attached = await attached_to(host, request, body)
         text = await aside(host, lambda: host.chats.text(conversation_of(host, body, attached=attached)), request)
         return json_response({"prompt": text})
 

@@ -127,7 +127,7 @@ class Ollama(Dialect):
 
 async def _raw_jobs(host: ModelHost, request: Request, chat: ChatRequest) -> list[ReplyJob]:
     """The prompt without the model's template."""
-    attached = await attached_to(host, request, chat.messages)
+    attached = await attached_to(host, request, chat)
     prompt = chat.messages[-1].content or ""
     text = prompt if isinstance(prompt, str) else attached.text(prompt, "")
     return await raw_jobs(

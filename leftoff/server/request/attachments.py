@@ -20,8 +20,9 @@ from leftoff.server.http.known_files import KnownFiles
 from leftoff.server.http.middleware import HOLD
 from leftoff.server.request.content import Attached, Part, kind_of, place_of
 from leftoff.server.request.fetch import FetchError, WebFiles
-from leftoff.server.request.fields import Message
-from leftoff.server.tenant import tenant_of
+from leftoff.server.request.fields import ChatRequest, Message
+from leftoff.server.tenant import namespace_of
+from leftoff.types import owner_of
 
 _NUMBER = re.compile(r"\[(\d+)\]")
 _WEB = ("http://", "https://")
@@ -45,24 +46,24 @@ class Attachment:
         return bad_field(self.place, f"{self.name} {problem}")
 
 
-async def attached_to(host: ModelHost, request: Request, messages: Sequence[Message]) -> Attached:
-    """Reads the pictures and documents of messages, as far as the host can. Given up when the client leaves."""
-    found = [*_attachments(host, messages)]
+async def attached_to(host: ModelHost, request: Request, body: ChatRequest) -> Attached:
+    """Reads the pictures and documents of a chat, as far as the host can. Given up when the client leaves."""
+    found = [*_attachments(host, body.messages)]
     if not found:
         return Attached()
     num_images = sum(each.kind == "image" for each in found)
     if num_images > host.settings.max_images:
         problem = f"there are {num_images} images: at most {host.settings.max_images} (--max-images) are taken"
         raise bad_field(found[-1].place, f"{problem}, so leave the oldest out")
-    return await attended(request.receive, _attached(host, request, found))
+    return await attended(request.receive, _attached(host, request, found, namespace_of(request, body.cache_salt)))
 
 
-async def _attached(host: ModelHost, request: Request, found: list[Attachment]) -> Attached:
-    state, owner = request.app.state, tenant_of(request).name
+async def _attached(host: ModelHost, request: Request, found: list[Attachment], namespace: str) -> Attached:
+    state = request.app.state
     wanted = {each.url: each for each in found if each.is_web}
-    fetched = await _all_fetched(state.web_files, wanted, owner, getattr(request.state, HOLD))
+    fetched = await _all_fetched(state.web_files, wanted, owner_of(namespace), getattr(request.state, HOLD))
     files: dict[str, bytes | KnownFile] = {**known_files_of(request), **fetched}
-    return await host.lanes.decode(partial(_Reading(host, owner, files, state.known_files).read, found))
+    return await host.lanes.decode(partial(_Reading(host, namespace, files, state.known_files).read, found))
 
 
 def _attachments(host: ModelHost, messages: Sequence[Message]) -> Iterator[Attachment]:
@@ -113,10 +114,12 @@ async def _fetched(web: WebFiles | None, wanted: Attachment, owner: str, hold: C
 class _Reading:
     """Reads the attachments of one request, in their order, on a thread for pictures."""
 
-    def __init__(self, host: ModelHost, owner: str, files: Mapping[str, bytes | KnownFile], known: KnownFiles) -> None:
+    def __init__(
+        self, host: ModelHost, namespace: str, files: Mapping[str, bytes | KnownFile], known: KnownFiles
+    ) -> None:
         """`files` has, by their URLs, those that are there already; the others are in their URLs themselves."""
         self._host = host
-        self._owner = owner
+        self._namespace = namespace
         self._files = files
         self._known = known
         self._attached = Attached()
@@ -135,9 +138,9 @@ class _Reading:
         return self._attached
 
     def _picture(self, file: bytes | str | KnownFile, name: str) -> str:
-        picture = self._host.pictures.take(file, name, self._owner)
+        picture = self._host.pictures.take(file, name, self._namespace)
         if isinstance(file, str):
-            self._known.learn(self._owner, file, picture.digest)
+            self._known.learn(owner_of(self._namespace), file, picture.digest)
         self._attached.pictures[picture.marker] = picture
         return picture.marker
 
@@ -149,6 +152,6 @@ class _Reading:
             return ""
         settings, prompts = self._host.settings, self._host.prompts
         num_images = settings.max_images - len(self._attached.pictures) if prompts.sees_pictures else 0
-        pages = self._host.documents.pages(data, self._owner, max(0, num_images), checkpoint)
+        pages = self._host.documents.pages(data, self._namespace, max(0, num_images), checkpoint)
         shown = [(self._picture(page.image, name) if page.image else "", page.text) for page in pages]
         return "\n\n".join("\n".join(filter(None, page)) for page in shown) or "(a document without text)"

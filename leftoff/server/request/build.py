@@ -26,7 +26,7 @@ _MAX_REPLIES = 1024  # to one request
 async def count_tokens(host: ModelHost, request: Request, body: ChatRequest) -> int:
     """The length of a chat's prompt, also if it is too long to be read."""
     namespace = namespace_of(request, body.cache_salt)
-    attached = await attached_to(host, request, body.messages)
+    attached = await attached_to(host, request, body)
     try:
         chat = await aside(host, lambda: host.chats.prompt(conversation_of(host, body, namespace, attached)), request)
         return chat.prompt.length
@@ -42,7 +42,7 @@ async def chat_jobs(host: ModelHost, request: Request, body: ChatRequest) -> lis
     adapters = host.adapters.asked(body.model, body.scales)
     if not adapters.invocation:  # with an aLoRA the conversation is that of the model without it
         namespace = adapters.namespace(namespace)
-    attached = await attached_to(host, request, body.messages)
+    attached = await attached_to(host, request, body)
 
     def read() -> ReplyJob:
         conversation = conversation_of(host, body, namespace, attached)

@@ -17,7 +17,7 @@ from leftoff.lru import LruCache
 from leftoff.picture import Picture, PictureError
 from leftoff.server.http.body import convert, decode
 from leftoff.server.http.errors import PromptTooLongError, bad_field
-from leftoff.types import Prompt, Tokens, owner_of
+from leftoff.types import Prompt, Tokens
 
 _MAX_PROMPTS = 1024
 _MEDIA = "<__media__>"  # where a picture stands in a text, for llama-server
@@ -66,14 +66,14 @@ class RawPrompts:
             return [Prompt(tokens)]
         value: Any = decode(bytes(data), object)
         if not _is_many(value):
-            return [self._one(value, "prompt", owner_of(namespace))]
+            return [self._one(value, "prompt", namespace)]
         if len(value) > _MAX_PROMPTS:
             raise bad_field("prompt", f"{len(value)} prompts in one request; at most {_MAX_PROMPTS} are taken")
         prompts: list[Prompt] = []
         num_tokens = 0
         for index, item in enumerate(value):
             checkpoint()
-            prompts.append(self._one(item, f"prompt[{index}]", owner_of(namespace)))
+            prompts.append(self._one(item, f"prompt[{index}]", namespace))
             num_tokens += prompts[-1].length
             if num_tokens > _MAX_TOKENS and index:
                 raise bad_field(
@@ -81,9 +81,9 @@ class RawPrompts:
                 )
         return prompts
 
-    def _one(self, value: Any, place: str, owner: str) -> Prompt:  # noqa: ANN401
+    def _one(self, value: Any, place: str, namespace: str) -> Prompt:  # noqa: ANN401
         if isinstance(value, dict):
-            return self._from_object(value, place, owner)
+            return self._from_object(value, place, namespace)
         if isinstance(value, str):
             prompt = self._maker.from_text(value)
         elif isinstance(value, list):
@@ -94,29 +94,29 @@ class RawPrompts:
             raise bad_field(place, "is empty: there is nothing to go on from")
         return prompt
 
-    def _from_object(self, value: dict[str, Any], place: str, owner: str) -> Prompt:
+    def _from_object(self, value: dict[str, Any], place: str, namespace: str) -> Prompt:
         """llama-server's object: a text, and the pictures that its media markers stand for, in base64."""
         text, at = value.get("prompt_string"), f"{place}.multimodal_data"
         files: list[str] = convert(value.get("multimodal_data") or [], list[str], at)
         if not isinstance(text, str):
             raise bad_field(f"{place}.prompt_string", "must be a text")
         if not files:
-            return self._one(text, f"{place}.prompt_string", owner)
+            return self._one(text, f"{place}.prompt_string", namespace)
         if not self._maker.sees_pictures:
             raise bad_field(at, "cannot be read: this model reads text only")
         pieces = text.split(_MEDIA)
         if len(pieces) != len(files) + 1 or len(files) > self._max_images:
             problem = f"has {len(files)} images for {len(pieces) - 1} times {_MEDIA} in prompt_string"
             raise bad_field(at, f"{problem}: must be as many, and at most {self._max_images} (--max-images)")
-        shown = [self._picture(file, f"{at}[{index}]", index, owner) for index, file in enumerate(files)]
+        shown = [self._picture(file, f"{at}[{index}]", index, namespace) for index, file in enumerate(files)]
         markers = [*(picture.marker for picture in shown), ""]
         words = "".join(piece + marker for piece, marker in zip(pieces, markers, strict=True))
         return self._maker.from_text(words, {picture.marker: picture for picture in shown})
 
-    def _picture(self, file: str, place: str, index: int, owner: str) -> Picture:
+    def _picture(self, file: str, place: str, index: int, namespace: str) -> Picture:
         checkpoint()
         try:
-            return self._pictures.take(file, f"image {index + 1}", owner)
+            return self._pictures.take(file, f"image {index + 1}", namespace)
         except PictureError as error:
             raise bad_field(place, str(error)) from error
 

@@ -59,7 +59,7 @@ def test_the_tokens_of_a_picture_are_those_of_its_layout_and_change_with_it(proj
     assert [span.num_tokens for span in spans] == [image.num_tokens for image in projector.layout(130, 100).images]
     assert encoder.tokens(files.take(png(1))) is encoder.tokens(one)
     assert all(tokens[spans[0].start : spans[0].end] != np.array(encoder.tokens(other).tokens)[: spans[0].end][-16:])
-    of_another = files.take(png(1), owner="another")
+    of_another = files.take(png(1), namespace="another/")
     assert encoder.tokens(of_another).tokens != encoder.tokens(one).tokens
     encoder.close()
 
@@ -102,7 +102,7 @@ def test_after_a_restart_nothing_is_encoded(projector: Projector, tmp_path: Path
 def test_a_damaged_file_is_encoded_again_and_a_tenant_is_forgotten(projector: Projector, tmp_path: Path) -> None:
     kept = KeptPictures(0, PictureFiles(tmp_path, 16 * MIB))
     encoder, before = PictureEncoder(projector, kept), projector.num_encoded
-    picture = Pictures().take(png(1), owner="ann")
+    picture = Pictures().take(png(1), namespace="ann/")
     wait(encoder.sources(picture)[0])
     (file,) = (tmp_path / FOLDER).iterdir()
     file.write_bytes(file.read_bytes()[:-1] + b"?")
