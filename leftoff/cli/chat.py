@@ -275,7 +275,7 @@ def _text_of(path: Path) -> str:
         text = content.decode().rstrip()
     except UnicodeDecodeError:
         raise ValueError("it is no text in UTF-8") from None
-    fence = "`" * (1 + max(2, *map(len, _FENCES.findall(text))))  # longer than any in it, which would end the block
+    fence = "`" * (1 + max([2, *map(len, _FENCES.findall(text))]))  # longer than any in it, which would end the block
     return f"{path.name}:\n{fence}\n{text}\n{fence}"
 
 
