@@ -6,15 +6,16 @@ from concurrent.futures import CancelledError, Future
 import pytest
 
 from leftoff.blobs.threads import LoopThread
-from tests.patience import PATIENCE_S
 
 
 def test_a_call_while_it_ends_is_cancelled() -> None:
     thread, answers = LoopThread("test"), list[Future[None]]()
 
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
     async def ending() -> None:
-        call = asyncio.to_thread(thread.call, asyncio.sleep(PATIENCE_S))
-        answers.append(await call)
+        answers.append(await asyncio.to_thread(thread.call, endless()))
 
     thread.close(ending)
     with pytest.raises(CancelledError):

@@ -100,7 +100,7 @@ def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginni
     layout = replace(layout, is_refused_headless=_is_refused_headless(context, layout, states.whole))
     size = _snapshot_size(states.half_rest_bytes, states.rest.nbytes, model.window)
     windows = None
-    if model.window:
+    if model.window and kind.has_snapshots:  # some models name a window that their layers do not have
         window_layout = learn_window_layout(states.rest, _WHOLE, round(size.bytes_per_token))
         if window_layout is None:
             return None
