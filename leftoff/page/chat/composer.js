@@ -1,7 +1,7 @@
 /** Where the next message is written. Typing draws nothing else, and what is not sent yet stays with its conversation. */
 
 import { useCell } from "../shared/cell.js";
-import { html, useEffect, useRef, useState } from "../shared/html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../shared/html.js";
 import { modelOf, models } from "../shared/models.js";
 import { reasonOf } from "../shared/reason.js";
 import { attached, isPdf, isPicture } from "./attachments.js";
@@ -16,6 +16,11 @@ import { send, stop } from "./turns.js";
 // The keys of a touch screen have no Shift+Enter: there Enter begins a line, and Send sends.
 const isTouched = matchMedia("(pointer: coarse)").matches;
 const HINT = isTouched ? "Write a message." : "Write a message. Enter sends, Shift+Enter begins a line.";
+// What keeps the focus when a reply ends: where somebody types, and where the keyboard walks or scrolls in the messages.
+const TAKEN = ":is(input, textarea, select):focus, .thread:focus-visible, .thread :focus-visible";
+
+/** A touch screen would show its keyboard, over what there is to read. */
+export const toComposer = () => isTouched || document.getElementById("composer")?.focus();
 
 /** @param {{conversation: Conversation}} props */
 export function Composer({ conversation }) {
@@ -38,9 +43,13 @@ export function Composer({ conversation }) {
     area.current?.focus();
   };
   useEffect(() => onDropped(take), []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     /** @type {HTMLTextAreaElement} */ (area.current).value = draftOf(conversation).text;
   }, []);
+  useLayoutEffect(() => {
+    const isSelected = getSelection()?.type === "Range"; // to be copied: the focus would end that
+    if (!isSelected && !document.querySelector(TAKEN)) toComposer();
+  }, [isWriting]);
   useEffect(() => keepDraft(conversation, { files }), [files]);
 
   const remove = (/** @type {Attachment} */ file) => setFiles(files.filter((other) => other !== file));
@@ -73,7 +82,7 @@ export function Composer({ conversation }) {
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
       <textarea id="composer" ref=${area} rows="2" aria-label="Message" onKeyDown=${onKeyDown} onPaste=${onPaste}
         onInput=${(/** @type {{target: HTMLTextAreaElement}} */ { target }) => keepDraft(conversation, { text: target.value })}
-        placeholder=${HINT} autofocus></textarea>
+        placeholder=${HINT}></textarea>
       <span class="row">
         <input type="file" ref=${picker} multiple hidden aria-label="Files to add" onChange=${onChosen} />
         <button type="button" onClick=${() => picker.current?.click()}>Add a picture, PDF or text</button>

@@ -5,6 +5,7 @@ import { day, moment } from "../shared/format.js";
 import { html, useEffect, useRef, useState } from "../shared/html.js";
 import { reasonOf } from "../shared/reason.js";
 import { isSure } from "../shared/sure.js";
+import { toComposer } from "./composer.js";
 import * as library from "./library.js";
 import { beginNew, busy, heads, open, remove, restore, show } from "./store.js";
 
@@ -23,6 +24,7 @@ export function Sidebar({ close }) {
   const choose = (/** @type {() => unknown} */ act) => {
     act();
     close();
+    toComposer();
   };
   return html`
     <nav class="sidebar" aria-label="Conversations">

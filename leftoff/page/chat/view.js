@@ -5,7 +5,7 @@ import { useCell } from "../shared/cell.js";
 import { counted } from "../shared/format.js";
 import { Keys } from "../shared/help.js";
 import { html, useEffect, useState } from "../shared/html.js";
-import { Composer } from "./composer.js";
+import { Composer, toComposer } from "./composer.js";
 import { Head } from "./head.js";
 import { refusal, unkept } from "./library.js";
 import { SettingsDialog } from "./settings.js";
@@ -58,7 +58,10 @@ function Welcome() {
 function onShortcuts(showSettings) {
   /** @type {Record<string, () => void>} */
   const shortcuts = {
-    KeyN: beginNew,
+    KeyN: () => {
+      beginNew();
+      toComposer();
+    },
     KeyK: () => document.getElementById("search")?.focus(),
     KeyS: showSettings,
     KeyM: () => document.getElementById("composer")?.focus(),
