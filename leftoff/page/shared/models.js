@@ -7,13 +7,14 @@ import { useServer } from "./server.js";
 /**
  * @typedef {"loaded" | "loading" | "sleeping" | "unloaded"} Status `sleeping`: it keeps what it has read;
  *   `unloaded`: nobody has asked it since the server started
- * @typedef {{n_ctx: number, n_params: number, size: number, vision: boolean, pdf: boolean}} Meta
+ * @typedef {{n_ctx: number, n_params: number, size: number, vision: boolean, pdf: boolean, ranks?: boolean}} Meta
+ *   `ranks` is said of encoders alone
  * @typedef {{id: string, status: {value: Status}, meta?: Meta}} Model `meta` is known of those that were loaded once
  */
 
 const ASK_MS = 2000;
 
-/** As last heard; the first answers those who choose none. */
+/** Those that write, as last heard; the first answers those who choose none. */
 export const models = new Cell(/** @type {Model[]} */ ([]));
 
 /**
@@ -25,7 +26,8 @@ export function useModels(occasion) {
   const { answer, problem } = useServer("/v1/models", `${occasion} ${tick}`);
   const known = useCell(models);
   useEffect(() => {
-    if (answer) models.value = /** @type {{data: Model[]}} */ (answer).data;
+    const all = /** @type {{data: Model[]} | null} */ (answer)?.data;
+    if (all) models.value = all.filter(({ meta }) => meta?.ranks === undefined);
   }, [answer]);
   const isOne = known.length < 2;
   useEffect(() => {
