@@ -74,6 +74,14 @@ def test_a_conversation_that_is_deleted_while_it_is_written_stays_deleted(chat: 
     assert len(chat.kept()) == 2
 
 
+def test_a_new_conversation_takes_over_how_to_sample_and_no_schema_or_tools(chat: Chat, page: Page) -> None:
+    chat.set(temperature="0.5", max_tokens="8", schema='{"enum": ["north", "south"]}', tools="[]")
+    chat.send("where does the road end")
+    page.keyboard.press("Alt+n")
+    for name, value in {"temperature": "0.5", "schema": "", "tools": ""}.items():
+        expect(page.locator(f'dialog.settings [name="{name}"]')).to_have_value(value)
+
+
 def test_what_is_not_sent_stays_with_its_conversation(chat: Chat, page: Page) -> None:
     chat.send("where does the road end")
     chat.composer.fill("half a thought")

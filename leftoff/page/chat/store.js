@@ -34,9 +34,11 @@ export async function begin() {
   if (heads.value.length) await show(heads.value[0]);
 }
 
+/** With the settings of the one that is open, but not with what replies there have to be, or may call. */
 export function beginNew() {
   wanted = "";
-  if (fresh.messages.size || !hasDraft(fresh)) fresh = Conversation.begun({ ...open.value.meta.settings });
+  const settings = { ...open.value.meta.settings, schema: "", tools: "" };
+  if (fresh.messages.size || !hasDraft(fresh)) fresh = Conversation.begun(settings);
   open.value = fresh;
 }
 
