@@ -41,6 +41,7 @@ function Reading({ message }) {
   if (!progress)
     return html`<p class="quiet reading">${model?.status.value === "loading" ? `Waiting: ${model.id} is being loaded…` : "Waiting…"}</p>`;
   const { total, cache, processed } = progress;
+  if (cache === total) return html`<p class="quiet reading">All ${count(total)} tokens of the prompt are reused…</p>`;
   return html`<p class="quiet reading">
     Reading ${count(processed - cache)} of ${count(total - cache)} new tokens, ${count(cache)} reused
     <progress max=${total} value=${processed} aria-label="Tokens of the prompt"></progress>
