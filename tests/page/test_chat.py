@@ -164,6 +164,17 @@ def test_conversations_are_searched_exported_imported_and_deleted(chat: Chat, pa
         expect(page.get_by_role("alert")).to_have_text(f"{name} cannot be imported: {why}")
 
 
+def test_enter_in_the_search_opens_the_first_that_is_found(chat: Chat, page: Page) -> None:
+    for text in ("where is Zanzibar", "only a map of Wyoming"):  # no words of the model
+        page.keyboard.press("Alt+n")
+        chat.send(text)
+    page.keyboard.press("Alt+k")
+    page.keyboard.insert_text("zanzibar")
+    page.keyboard.press("Enter")
+    expect(chat.messages.first).to_contain_text("where is Zanzibar")
+    expect(chat.composer).to_be_focused()
+
+
 def test_an_older_conversation_is_shown_when_it_is_imported(chat: Chat, page: Page, tmp_path: Path) -> None:
     chat.send("where does the road end")
     with page.expect_download() as download:

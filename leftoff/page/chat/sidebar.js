@@ -26,11 +26,17 @@ export function Sidebar({ close }) {
     close();
     toComposer();
   };
+  const openFirst = async (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "Enter" || event.isComposing || !wanted.trim()) return;
+    const hits = await library.found(wanted.trim()); // what is listed may still be of the words before
+    const first = metas.find((meta) => hits.has(meta.id));
+    if (first) choose(() => show(first));
+  };
   return html`
     <nav class="sidebar" aria-label="Conversations">
       <button type="button" class="small only-narrow" onClick=${close}>Back</button>
       <button type="button" class="main wide" onClick=${() => choose(beginNew)}>New conversation</button>
-      <input id="search" type="search" aria-label="Search conversations" placeholder="Search" value=${wanted}
+      <input id="search" type="search" aria-label="Search conversations" placeholder="Search" value=${wanted} onKeyDown=${openFirst}
         onInput=${(/** @type {{target: HTMLInputElement}} */ { target }) => setWanted(target.value)} />
       <div class="entries">
         ${Object.entries(Object.groupBy(shown, (meta) => day(meta.updated))).map(
