@@ -8,6 +8,8 @@ SHOWN = [
     ("size", 10_200, "10 KiB"),
     ("size", (1 << 20) - 1, "1.0 MiB"),
     ("size", 5 << 50, "5120 TiB"),
+    ("budget", (1 << 50) - 1, "1024 TiB"),
+    ("budget", 1 << 50, "no limit"),
     ("duration", 999.4, "999 ms"),
     ("duration", 999.6, "1.0 s"),
     ("duration", 9_960, "10 s"),

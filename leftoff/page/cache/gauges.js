@@ -1,6 +1,6 @@
 /** How full everything is, and what was spared since the server started. */
 
-import { count, duration, percent, size } from "../shared/format.js";
+import { budget, count, duration, percent, size } from "../shared/format.js";
 import { html } from "../shared/html.js";
 
 /** @import {Slot, State, Tier, Totals} from "./feed.js" */
@@ -23,7 +23,7 @@ function TierGauge({ tier }) {
   return html`
     <div class="panel gauge">
       <h2>${TITLES[tier.name] ?? tier.name}</h2>
-      <p class="big">${size(tier.used_bytes)} <span class="quiet">of ${size(tier.budget_bytes)}</span></p>
+      <p class="big">${size(tier.used_bytes)} <span class="quiet">${budget(tier.budget_bytes, "of ")}</span></p>
       <${Meter} share=${share} name=${tier.name === "RAM" ? "ram" : tier.name} label=${`${tier.name}: ${percent(share)} used`} />
       <p class="quiet">${count(tier.entries)} snapshots${tier.evictions !== undefined && `, ${count(tier.evictions)} evicted`}</p>
       ${tier.written_bytes !== undefined && html`<p class="quiet">${size(tier.written_bytes)} written since the start</p>`}

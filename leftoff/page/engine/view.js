@@ -1,7 +1,7 @@
 /** The engine: models, memory, machine, settings, and the lines that connect clients. */
 
 import { CopyButton } from "../shared/copy.js";
-import { count, size } from "../shared/format.js";
+import { budget, count, size } from "../shared/format.js";
 import { html, useState } from "../shared/html.js";
 import { ask, problemWith } from "../shared/http.js";
 import { modelOf, query, useModels } from "../shared/models.js";
@@ -16,6 +16,8 @@ import { Problem, useServer } from "../shared/server.js";
  *   rates: Record<string, number>, settings: Record<string, unknown>, clients: {name: string, line: string}[],
  *   cramped_agents: string}} Engine
  */
+
+const NO_LIMIT = 2 ** 30; // MiB
 
 export function EngineView() {
   const [numSwitched, setNumSwitched] = useState(0);
@@ -135,7 +137,7 @@ const memoryRows = ({ memory }) => [
     memory.snapshot_bytes === null ? "none needed" : `${size(memory.snapshot_bytes)} after 1,024 tokens`,
   ],
   ...Object.entries(memory.budgets).map(
-    ([name, bytes]) => /** @type {[string, string]} */ ([`${name} for the cache`, size(bytes)]),
+    ([name, bytes]) => /** @type {[string, string]} */ ([`${name} for the cache`, budget(bytes)]),
   ),
 ];
 
@@ -169,7 +171,13 @@ const machineRows = ({ machine, library }) => [
  * @returns {[string, string][]}
  */
 const settingRows = ({ settings }) =>
-  Object.entries(settings).map(([name, value]) => [
-    `--${name}`,
-    Array.isArray(value) ? value.join(", ") : String(value),
-  ]);
+  Object.entries(settings).map(([name, value]) => [`--${name}`, settingText(name, value)]);
+
+/**
+ * @param {string} name
+ * @param {unknown} value
+ */
+function settingText(name, value) {
+  if (name === "ram" && value === NO_LIMIT) return "no limit";
+  return Array.isArray(value) ? value.join(", ") : String(value);
+}

@@ -2,6 +2,7 @@
 
 const GROUPED = new Intl.NumberFormat("en-US");
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+const NO_LIMIT = 2 ** 50; // as the server counts it, in bytes
 
 /** @param {number} number */
 export const count = (number) => GROUPED.format(Math.round(number));
@@ -26,6 +27,12 @@ export function size(bytes) {
   }
   return `${shown >= 9.95 || unit === 0 ? Math.round(shown) : shown.toFixed(1)} ${UNITS[unit]}`;
 }
+
+/**
+ * @param {number} bytes that may be used
+ * @param {string} [before] what is written before a size
+ */
+export const budget = (bytes, before = "") => (bytes < NO_LIMIT ? before + size(bytes) : "no limit");
 
 /** @param {number} ms */
 export function duration(ms) {
