@@ -49,6 +49,18 @@ def test_it_can_be_stopped_and_leaves_nothing(chat: Chat, page: Page, http: http
     assert until(lambda: http.get("/cache/tree").json()["trees"] == [])
 
 
+def test_it_plays_on_while_the_cache_is_looked_at(chat: Chat, page: Page, http: httpx.Client) -> None:
+    chat.open("demo")
+    page.get_by_role("button", name="Play").click()
+    expect(page.locator(".side .ms").first).not_to_be_empty()
+    page.get_by_role("link", name="Cache").click()
+    expect(page.get_by_role("heading", name="Prefixes")).to_be_visible()
+    page.get_by_role("link", name="Demo").click()
+    expect(page.locator(".side .ms").nth(2)).not_to_be_empty()
+    page.get_by_role("button", name="Stop").click()
+    assert until(lambda: http.get("/cache/tree").json()["trees"] == [])
+
+
 def test_it_plays_on_after_a_silence(
     chat: Chat, page: Page, host: ModelHost, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

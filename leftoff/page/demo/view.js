@@ -1,8 +1,9 @@
 /** The demonstration: the same questions with the cache off and on, and the time to the first token as bars. */
 
 import { OriginBar } from "../shared/bar.js";
+import { Cell, useCell } from "../shared/cell.js";
 import { count, duration } from "../shared/format.js";
-import { html, useEffect, useRef, useState } from "../shared/html.js";
+import { html, useEffect, useState } from "../shared/html.js";
 import { problemWith } from "../shared/http.js";
 import { useModels } from "../shared/models.js";
 import { Problem, useServer } from "../shared/server.js";
@@ -14,35 +15,21 @@ import { Performance } from "./play.js";
 
 const SIDES = /** @type {const} */ (["off", "on"]);
 
+// It plays on while another view is looked at.
+const played = new Cell(/** @type {Turns} */ ({}));
+const grown = new Cell(/** @type {Current} */ (null));
+const failure = new Cell("");
+let stopper = new AbortController();
+
 export function DemoView() {
   const { answer, problem: silence } = useServer("/page/scenes");
   const { models } = useModels();
   const scenes = /** @type {Scene[]} */ (answer?.scenes ?? []).filter(
     (scene) => !scene.restarts && scene.num_models <= Math.max(1, models.length),
   );
-  const [turns, setTurns] = useState(/** @type {Turns} */ ({}));
-  const [current, setCurrent] = useState(/** @type {Current} */ (null));
-  const [problem, setProblem] = useState("");
-  const stopper = useRef(/** @type {AbortController | null} */ (null));
-  useEffect(() => () => stopper.current?.abort(), []);
-  const play = async () => {
-    const own = new AbortController();
-    stopper.current = own;
-    setTurns({});
-    setProblem("");
-    const performance = new Performance();
-    try {
-      for (const { key, scene, step, side } of bars(scenes)) {
-        setCurrent({ key, began: Date.now() });
-        const turn = await performance.ask(scene, step, side, own.signal);
-        setTurns((before) => ({ ...before, [key]: turn }));
-      }
-    } catch (error) {
-      if (!own.signal.aborted) setProblem(problemWith(error));
-    }
-    setCurrent(null);
-    await performance.close();
-  };
+  const turns = useCell(played);
+  const current = useCell(grown);
+  const problem = useCell(failure);
   const longest = Math.max(1, ...Object.values(turns).map((turn) => turn.ms));
   return html`
     <div class="view demo">
@@ -52,14 +39,33 @@ export function DemoView() {
           knows nothing. What this leaves in the cache is removed at the end.</p>
         ${
           current
-            ? html`<button type="button" class="main" onClick=${() => stopper.current?.abort()}>Stop</button>`
-            : html`<button type="button" class="main" disabled=${!scenes.length} onClick=${play}>Play</button>`
+            ? html`<button type="button" class="main" onClick=${() => stopper.abort()}>Stop</button>`
+            : html`<button type="button" class="main" disabled=${!scenes.length} onClick=${() => play(scenes)}>Play</button>`
         }
         <${Problem} text=${problem || silence} />
         <p role="status">${!current && verdict(turns)}</p>
       </header>
       ${scenes.map((scene, index) => html`<${SceneView} key=${index} scene=${scene} index=${index} turns=${turns} current=${current} longest=${longest} />`)}
     </div>`;
+}
+
+/** @param {Scene[]} scenes */
+async function play(scenes) {
+  stopper = new AbortController();
+  const { signal } = stopper;
+  played.value = {};
+  failure.value = "";
+  const performance = new Performance();
+  try {
+    for (const { key, scene, step, side } of bars(scenes)) {
+      grown.value = { key, began: Date.now() };
+      played.value = { ...played.value, [key]: await performance.ask(scene, step, side, signal) };
+    }
+  } catch (error) {
+    if (!signal.aborted) failure.value = problemWith(error);
+  }
+  grown.value = null;
+  await performance.close();
 }
 
 /** @param {Scene[]} scenes every bar, in the order in which they are played */
