@@ -7,8 +7,8 @@ import { reasonOf } from "../shared/reason.js";
 import { attached, isPdf, isPicture } from "./attachments.js";
 import { AttachedFiles } from "./attachments_view.js";
 import { draftOf, keepDraft } from "./drafts.js";
-import { busy } from "./store.js";
-import { send, stop } from "./turns.js";
+import { busy, stop } from "./store.js";
+import { send } from "./turns.js";
 
 /** @import {Conversation} from "./conversation.js" */
 /** @import {Attachment} from "./message.js" */

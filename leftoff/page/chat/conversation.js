@@ -107,6 +107,17 @@ export class Conversation {
     return new Conversation({ ...this.meta, leaf }, this.messages);
   }
 
+  /**
+   * As another tab has kept it. The branch that is shown stays, and goes on with what the other has added.
+   * @param {Conversation} kept
+   * @param {boolean} isWritten here: these messages are newer
+   */
+  beside(kept, isWritten) {
+    const { leaf } = this.meta;
+    const all = new Conversation(kept.meta, new Map([...kept.messages, ...(isWritten ? this.messages : [])]));
+    return all.path.some(({ id }) => id === leaf) ? all : all.changed({ leaf });
+  }
+
   /** @param {Partial<Meta>} changes */
   changed(changes) {
     return new Conversation({ ...this.meta, ...changes }, this.messages);

@@ -74,13 +74,14 @@ const byLastUse = (heads) => heads.sort((one, other) => other.updated - one.upda
 
 /**
  * @param {Meta} meta
+ * @param {boolean} isWritten by another tab, now
  * @returns {Promise<Conversation>} in the order in which its messages were written
  */
-export async function loaded(meta) {
+export async function loaded(meta, isWritten) {
   const own = unkept.value.get(meta.id);
   if (own) return own;
   const found = await messagesOf(meta.id);
-  return new Conversation(meta, new Map(found.map((message) => [message.id, settled(message)])));
+  return new Conversation(meta, new Map(found.map((message) => [message.id, isWritten ? message : settled(message)])));
 }
 
 /** @param {string} id */

@@ -19,10 +19,18 @@ export const busy = new Cell(/** @type {Set<string>} */ (new Set()));
 /** What a screen reader is told. */
 export const said = new Cell("");
 
+/**
+ * What tabs tell each other: a conversation has changed, as its tab has kept it, or its reply is to end. One that is
+ * opened gives no id: it asks where the others write.
+ * @typedef {{id: string, isBusy: boolean, isStopped?: boolean}} News
+ */
 /** @typedef {{conversation: Conversation, stopper: AbortController}} Turn */
 
 /** Turns that are under way, by conversation: they go on while another is open. */
 export const turns = /** @type {Map<string, Turn>} */ (new Map());
+/** The ids of the conversations in which other tabs write. @type {Set<string>} */
+const elsewhere = new Set();
+const tabs = new BroadcastChannel("leftoff");
 /** The conversation without messages, which is kept for what was typed there. */
 let fresh = open.value;
 /** The id of the conversation that was asked for last: another may be loaded more slowly. */
@@ -30,6 +38,11 @@ let wanted = "";
 
 /** Shows the conversation that was used last. */
 export async function begin() {
+  tabs.onmessage = ({ data }) => void hear(data);
+  tabs.postMessage({ id: "", isBusy: false });
+  addEventListener("pagehide", () => {
+    for (const id of turns.keys()) tabs.postMessage({ id, isBusy: false });
+  });
   heads.value = await library.listed();
   if (heads.value.length) await show(heads.value[0]);
 }
@@ -45,21 +58,27 @@ export function beginNew() {
 /** @param {Meta} meta */
 export async function show(meta) {
   wanted = meta.id;
-  const found = current(meta.id) ?? (await library.loaded(meta));
+  const found = current(meta.id) ?? (await library.loaded(meta, elsewhere.has(meta.id)));
   if (wanted === meta.id) open.value = found;
 }
 
 /** @param {Meta} meta */
 export async function remove(meta) {
-  turns.get(meta.id)?.stopper.abort();
-  turns.delete(meta.id); // what still comes is not kept
-  if (meta.id === open.value.meta.id) {
+  leave(meta.id);
+  await library.remove(meta.id);
+  heads.value = await library.listed();
+  tell(meta.id);
+}
+
+/** @param {string} id of a conversation that is deleted */
+function leave(id) {
+  turns.get(id)?.stopper.abort();
+  turns.delete(id); // what still comes is not kept
+  if (id === open.value.meta.id) {
     fresh = Conversation.begun(NO_SETTINGS);
     open.value = fresh;
   }
-  forgetDraft(meta.id);
-  await library.remove(meta.id);
-  heads.value = await library.listed();
+  forgetDraft(id);
 }
 
 /** @param {string} title */
@@ -69,7 +88,9 @@ export const rename = (title) => keep(open.value.changed({ title }));
 export async function restore(archive) {
   const [latest] = await library.restore(archive);
   heads.value = await library.listed();
-  if (latest) await show(latest);
+  if (!latest) return;
+  tell(latest.id);
+  await show(latest);
 }
 
 /** @param {Partial<Settings>} changes */
@@ -106,7 +127,41 @@ function put(conversation) {
 async function keep(conversation, ...changed) {
   put(conversation);
   await library.save(conversation, ...changed);
+  tell(conversation.meta.id);
   heads.value = await library.listed();
+}
+
+/** Ends the reply that is being written in the open conversation, by whichever tab; what there is of it stays. */
+export function stop() {
+  const { id } = open.value.meta;
+  turns.get(id)?.stopper.abort();
+  if (elsewhere.delete(id)) tabs.postMessage({ id, isBusy: true, isStopped: true });
+  countBusy(); // a tab that is not there any more does not answer
+}
+
+/** @param {string} id of a conversation that other tabs find changed now, or deleted */
+export const tell = (id) => tabs.postMessage({ id, isBusy: turns.has(id) });
+
+export function countBusy() {
+  busy.value = new Set([...turns.keys(), ...elsewhere]);
+}
+
+/** @param {News} news of another tab */
+async function hear(news) {
+  const { id, isBusy, isStopped } = news;
+  if (!id) return [...turns.keys()].forEach(tell);
+  if (isStopped) return turns.get(id)?.stopper.abort();
+  if (isBusy) elsewhere.add(id);
+  else elsewhere.delete(id);
+  countBusy();
+  const own = current(id);
+  heads.value = await library.listed();
+  const meta = heads.value.find((each) => each.id === id);
+  if (own && !meta) return leave(id);
+  const found = own && meta && (await library.loaded(meta, isBusy || turns.has(id)));
+  if (!found) return;
+  if (own !== current(id)) return hear(news); // it has changed here meanwhile
+  put(own.beside(found, turns.has(id)));
 }
 
 /**

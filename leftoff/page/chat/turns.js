@@ -4,7 +4,7 @@ import { reasonOf } from "../shared/reason.js";
 import * as library from "./library.js";
 import { newMessage } from "./message.js";
 import { requestOf, streamed } from "./reply.js";
-import { add, busy, current, open, said, turns, writing } from "./store.js";
+import { add, countBusy, current, open, said, stop, tell, turns, writing } from "./store.js";
 
 /** @import {Attachment, Message} from "./message.js" */
 /** @import {Turn} from "./store.js" */
@@ -70,11 +70,6 @@ export const goOn = (message) =>
     return write(turn, { ...message, state: "writing", finish: undefined, problem: undefined }, path);
   });
 
-/** Ends the reply that is being written in the open conversation; what there is of it stays. */
-export function stop() {
-  turns.get(open.value.meta.id)?.stopper.abort();
-}
-
 /**
  * A turn of the open conversation. One that is under way there is stopped; those of others go on.
  * @param {(turn: Turn) => Promise<void>} work
@@ -84,12 +79,13 @@ async function take(work) {
   const { id } = open.value.meta;
   const own = { conversation: open.value, stopper: new AbortController() };
   turns.set(id, own);
-  busy.value = new Set(turns.keys());
+  countBusy();
   try {
     await work(own);
   } finally {
     if (turns.get(id) === own) turns.delete(id);
-    busy.value = new Set(turns.keys());
+    countBusy();
+    tell(id);
   }
 }
 
@@ -155,5 +151,5 @@ function paced(draw, store) {
 /** @param {Message} message */
 function keep(message) {
   const conversation = current(message.conversation);
-  if (conversation) void library.save(conversation, message);
+  if (conversation) void library.save(conversation, message).then(() => tell(message.conversation));
 }

@@ -10,9 +10,8 @@ import { Head } from "./head.js";
 import { refusal, unkept } from "./library.js";
 import { SettingsDialog } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
-import { beginNew, open, said } from "./store.js";
+import { beginNew, open, said, stop } from "./store.js";
 import { Thread } from "./thread.js";
-import { stop } from "./turns.js";
 
 export function ChatView() {
   const conversation = useCell(open);
