@@ -57,6 +57,7 @@ class Fitted:
     needs: Mapping[str, int] = field(default_factory=dict)  # bytes on each device, where that is known
     room: Mapping[str, int] = field(default_factory=dict)
     shared: Capacities | None = None  # with other models
+    chosen: frozenset[str] = frozenset()  # the names of the settings that were left open, and are not any more
 
 
 def fitted(settings: Settings, room: Mapping[str, int] | None = None) -> Fitted:
@@ -79,10 +80,11 @@ def fitted(settings: Settings, room: Mapping[str, int] | None = None) -> Fitted:
     where = _model_settings(settings)
     draft = beside(settings, where, context)
     fit = fit_model(Path(settings.model), where, context, wishes, room, beside_bytes=num_bytes, draft=draft)
-    chosen = dataclasses.replace(
+    own = dataclasses.replace(
         settings, ctx=fit.num_cells, gpu_layers=fit.model.gpu_layers, n_cpu_moe=fit.model.n_cpu_moe
     )
-    return Fitted(chosen, fit.line, fit.needs, fit.room)
+    chosen = frozenset(name for name, value in vars(own).items() if value != getattr(settings, name))
+    return Fitted(own, fit.line, fit.needs, fit.room, chosen=chosen)
 
 
 def open_host(
@@ -105,7 +107,9 @@ def open_host(
     began = time.perf_counter()
     model = load_model(Path(settings.model), where, context, _while_wanted(progress, gate), may_sleep=may_sleep)
     make = partial(make_scheduler, settings=settings, fleet=fleet, gate=gate, shared=fit.shared)
-    host = ModelHost(model, make, settings, fleet=fleet, log=log, sampling=sampling, fit_line=fit.line)
+    host = ModelHost(
+        model, make, settings, fleet=fleet, log=log, sampling=sampling, fit_line=fit.line, chosen=fit.chosen
+    )
     host.scheduler.gate.load_s = time.perf_counter() - began
     return host
 

@@ -77,6 +77,7 @@ class ModelHost:
         log: RequestLog | None = None,
         sampling: dict[str, Any] | None = None,
         fit_line: str = "",
+        chosen: frozenset[str] = frozenset(),
     ) -> None:
         """`make` gives the model an engine, a cache and a scheduler: on the engine's thread, or here without one.
 
@@ -84,6 +85,7 @@ class ModelHost:
         """
         self.settings = settings = settings or Settings()
         self.fit_line = fit_line  # what `--fit` has chosen
+        self.chosen = chosen  # the names of the settings that it has chosen
         self.model = model
         self.name = shown_name(settings.alias, model.path)
         self.num_forgets = 0  # who prepares something of a conversation for later sees whether it was deleted meanwhile

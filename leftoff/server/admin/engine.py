@@ -12,12 +12,12 @@ from leftoff import __version__
 from leftoff.agents import NO_KEY, Connection, agents_for, cramped_agents
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import TierCosts
-from leftoff.config import Settings
 from leftoff.engine.binding.library import Library
 from leftoff.engine.devices import all_devices
 from leftoff.engine.memory.base import MEANINGS, token_bytes
 from leftoff.host.host import ModelHost
 from leftoff.hub.download import shown_url
+from leftoff.hub.reference import default_model, shown_name
 from leftoff.machine import physical_ram
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
@@ -50,7 +50,7 @@ class EngineApi(Dialect):
                     "threads": host.engine.settings.threads,
                 },
                 "rates": await host.between_steps(lambda: _rates(host.cache)),
-                "settings": _changed(host.settings) if is_alone else {},
+                "settings": _changed(host) if is_alone else {},
                 "clients": [{"name": name, "line": line} for name, line in client_lines(to)],
                 "cramped_agents": cramped_agents(to.window),
             }
@@ -98,10 +98,19 @@ def _rates(cache: Cache) -> dict[str, float]:
     }
 
 
-def _changed(settings: Settings) -> dict[str, Any]:
-    """The settings that differ from their defaults, without API keys and the passwords of URLs."""
-    fields = [field for field in dataclasses.fields(settings) if field.name not in _SECRET]
-    changed = {field.name: value for field in fields if (value := getattr(settings, field.name)) != field.default}
+def _changed(host: ModelHost) -> dict[str, Any]:
+    """The settings that were given and are not the defaults, without API keys and the passwords of URLs.
+
+    What leftoff has chosen itself would look as though it had to be given again: what `--fit` has, the model that is
+    taken where none is named, and the name that follows from the file.
+    """
+    own = {"model": str(default_model()), "alias": (shown_name((), host.model.path),)}
+    changed = {
+        field.name: value
+        for field in dataclasses.fields(host.settings)
+        if field.name not in {*_SECRET, *host.chosen}
+        and (value := getattr(host.settings, field.name)) not in (field.default, own.get(field.name))
+    }
     return {name.replace("_", "-"): _without_password(value) for name, value in changed.items()}
 
 
