@@ -22,6 +22,7 @@ from leftoff.setting import (
     scaled_file_problem,
     setting,
     shared,
+    template_setting,
     url_problem,
 )
 
@@ -311,6 +312,9 @@ class Settings:
         limits=(-1, 1 << 30),
     )
     chat_template_file: str = setting("", "Jinja template to use instead of the model's", metavar="FILE")
+    chat_template_kwargs: tuple[str, ...] = template_setting(
+        'variables for the template, such as {"enable_thinking": false}, for requests that do not set them'
+    )
     drop_header: tuple[str, ...] = setting(
         (BILLING_LINE,), "remove text that matches from system prompts", metavar="REGEX", check=regex_problem
     )

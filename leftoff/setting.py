@@ -4,6 +4,7 @@ It knows no setting by name: all of them are in `config.py`.
 """
 
 import dataclasses
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from leftoff.errors import LeftoffError
 _ENVIRONMENT = "LEFTOFF_"
 _ON, _OFF = ("on", "true", "yes", "1", "enabled"), ("off", "false", "no", "0", "disabled")
 SWITCH = dict.fromkeys(_ON, True) | dict.fromkeys(_OFF, False)
+RESERVED = ("messages", "tools", "add_generation_prompt")  # for chat templates, which have them from requests
 ANY = "*"  # in lists of hosts and of origins
 MAX_SCALE = 1000  # of an adapter, either way
 _SCALED_FILE = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?P<path>.+?)(?::(?P<scale>[+-]?\d*\.?\d+))?")
@@ -36,6 +38,11 @@ def setting(default: Any, text: str, *aliases: str, **more: Any) -> Any:  # noqa
 def shared(default: Any, text: str, *aliases: str, **more: Any) -> Any:  # noqa: ANN401
     """A setting in which the models of a server cannot differ."""
     return setting(default, text, *aliases, is_shared=True, **more)
+
+
+def template_setting(text: str) -> Any:  # noqa: ANN401
+    """A setting for variables of chat templates: a list of JSON objects, which in a file may be tables."""
+    return setting((), text, metavar="JSON", separator="\0", check=template_values_problem)
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,10 @@ class Definition:
     @property
     def meaning(self) -> str:
         return f"{self.help}; may be given several times" if self.is_list else self.help
+
+    @property
+    def takes_tables(self) -> bool:
+        return self.metavar == "JSON"
 
     @property
     def is_switch(self) -> bool:
@@ -111,6 +122,8 @@ class Definition:
 
     def _text(self, value: Any) -> str:  # noqa: ANN401
         """A value of TOML as a flag has it: a number or a switch may also be a word, but a text is no number."""
+        if self.takes_tables and not isinstance(value, str):
+            return json.dumps(value, default=str)
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if isinstance(self.default, str | tuple) and not isinstance(value, str) and text not in self.words:
             raise SettingError(f'{text} is no text: write "{text}"')
@@ -250,6 +263,23 @@ def layers_problem(text: str) -> str | None:
     """Says what is wrong with the first and the last of some layers; None if nothing is."""
     is_right = re.fullmatch(r"\d{1,6},\d{1,6}", text)
     return None if is_right else f"{text!r} are no two layers: give the first and the last, such as 8,24"
+
+
+def template_values_problem(text: str) -> str | None:
+    """Says what is wrong with the variables for a chat template; None if nothing is."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        return f'{text!r} is no JSON object: give one such as {{"enable_thinking": false}}'
+    taken = [name for name in RESERVED if name in values]
+    return f"{taken[0]!r} comes from each request: leave it out" if taken else None
+
+
+def template_values(texts: Sequence[str]) -> dict[str, Any]:
+    """The variables for a chat template, which have been checked: of two values for one name, the later."""
+    return {name: value for text in texts for name, value in json.loads(text).items()}
 
 
 def url_problem(text: str) -> str | None:

@@ -37,6 +37,7 @@ OTHER_FLAGS = {
     "--markdown",
     "--open",
     "--prefix-match-unit",
+    "--reasoning",
     "--rounds",
     "--slot-save-path",
     "--url",

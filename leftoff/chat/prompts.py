@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,15 +69,24 @@ class _ShownPicture:
 class PromptMaker:
     """Renders and tokenises for one model. Tokens of known text are cached: a turn costs only its new text.
 
-    With `context_tokens`, a text that cannot fit raises `TooManyTokensError` before it is tokenised.
+    `options` are variables for the template, where a conversation does not set them. With `context_tokens`, a text that
+    cannot fit raises `TooManyTokensError` before it is tokenised.
     """
 
-    def __init__(self, model: Model, template: str | None = None, *, context_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        template: str | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        context_tokens: int | None = None,
+    ) -> None:
         vocabulary = model.vocabulary
         self._vocabulary = vocabulary
         self._bos = vocabulary.token_text(vocabulary.bos)
         source = template or model.chat_template()
-        self.template = ChatTemplate(source, bos=self._bos, eos=vocabulary.token_text(vocabulary.eos))
+        eos = vocabulary.token_text(vocabulary.eos)
+        self.template = ChatTemplate(source, bos=self._bos, eos=eos, options=options)
         self.quirks = find_quirks(self.template)
         self.format = find_format(self.template)
         self.call_token = _one_token(vocabulary, self.format.trigger)

@@ -28,7 +28,7 @@ from leftoff.units import printable, show_bytes
 _SETTINGS = (
     *("model", "api_key", "ctx", "ram", "disk", "cache_dir", "threads", "threads_batch", "batch", "ubatch"),
     *DEVICE_SETTINGS,
-    *("max_tokens", "chat_template_file"),
+    *("max_tokens", "chat_template_file", "chat_template_kwargs"),
 )
 _MAX_FILE_BYTES = 1 << 20  # of a text that is given with a question: more than most contexts hold
 _BLOCK = '"""'

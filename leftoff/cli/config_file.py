@@ -90,14 +90,14 @@ class _Reader:
         return values
 
     def _setting(self, table: str, key: str, value: Any) -> Definition:  # noqa: ANN401
-        if isinstance(value, dict):
+        setting = self._settings.get(_plain(key))
+        if isinstance(value, dict) and not (setting and setting.takes_tables):
             written = f"{table[:-2]}.{key}]" if table else f"[{key}]"
             name = _key(written.partition(".")[2][:-1]) if table else "NAME"
             raise SettingError(
                 f"{self._path}: there is no table {written}: "
                 f"a model is a table [models.{name}], a name with dots in quotes"
             )
-        setting = self._settings.get(_plain(key))
         if setting is None:
             known = [name.replace("_", "-") for name in (*self._settings, *self._parameters)]
             hint = meant(key.replace("_", "-"), known) or ": leftoff serve --help lists all"

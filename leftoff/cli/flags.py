@@ -53,7 +53,8 @@ GROUPS = {
     "Models": "models_dir models_max pinned sleep_idle_seconds chat_template_file pooling lora lora_init_without_apply "
     "control_vector control_vector_layers",
     "Cache": "disk_daily cache_dir parked prewarm read_ahead remember_replies",
-    "Prompts and replies": "max_tokens overflow drop_header move pin draft model_draft draft_max deterministic",
+    "Prompts and replies": "max_tokens chat_template_kwargs overflow drop_header move pin draft model_draft draft_max "
+    "deterministic",
     "Pictures": "mmproj image_min_tokens image_max_tokens max_images image_megapixels fetch_images",
     "Devices and memory": "fit fit_target fit_ctx device split_mode tensor_split main_gpu n_cpu_moe cpu_moe "
     "override_tensor mmap mlock flash_attn cache_type_k cache_type_v threads threads_batch batch ubatch",

@@ -1,10 +1,11 @@
 """llama-server's flags that are no settings here, so that a command line written for llama-server works.
 
-Its sampling flags set the defaults for requests. The others are listed in `llama_flags.toml`: some are accepted, and
-named at start, the rest refused, with what to do instead.
+Its sampling flags, and those about reasoning, set the defaults for requests. The others are listed in
+`llama_flags.toml`: some are accepted, and named at start, the rest refused, with what to do instead.
 """
 
 import argparse
+import json
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from leftoff.config import MIB
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.devices import device_memory
 from leftoff.sampling import PARAMETERS, Parameter
+from leftoff.setting import SWITCH
 
 
 class Takes(Enum):
@@ -57,6 +59,8 @@ _LOAD_MODES: dict[str, tuple[bool | None, bool | None]] = {
     "dio": (False, False),
 }
 _ANY_SEED = (-1, 2**32 - 1)  # llama-server's two ways to ask for another seed each time
+_KWARGS = "chat_template_kwargs"
+_AUTO = ("auto", "-1")
 _WORDS = ("on", "off", "auto", "true", "false", "enabled", "disabled")
 
 
@@ -68,6 +72,7 @@ def add_foreign(parser: CommandLine) -> None:
             _add(parser, foreign, option, takes)
     hidden = argparse.SUPPRESS
     parser.add_argument("--api-key-file", dest="api_key", action="append", type=_keys_in, help=hidden)
+    _add_reasoning(parser)
     parser.add_argument("-lm", "--load-mode", action=_LoadMode, choices=_LOAD_MODES, help=hidden)
     parser.add_argument("--control-vector-layer-range", action=_LayerRange, nargs=2, help=hidden)
     parser.add_argument("--list-devices", action=_ListDevices, nargs=0, default=argparse.SUPPRESS, help=hidden)
@@ -153,6 +158,49 @@ def _add(parser: CommandLine, foreign: Foreign, option: str, takes: Takes) -> No
     action.foreign = foreign
     if takes is Takes.PERHAPS:
         parser.may_stand_alone([option], "on", _WORDS)
+
+
+def _add_reasoning(parser: CommandLine) -> None:
+    """Adds the flags that are variables of chat templates by other names."""
+    readers = {"--reasoning": _thinking, "--reasoning-budget": _budget, "--reasoning-effort": _effort}
+    for option, read in readers.items():
+        short = ("-rea",) if option == "--reasoning" else ()
+        parser.add_argument(option, *short, dest=_KWARGS, action="append", type=read, help=argparse.SUPPRESS)
+    for option, keeps in (("--reasoning-preserve", True), ("--no-reasoning-preserve", False)):
+        values = _template_values(preserve_thinking=keeps)
+        parser.add_argument(option, dest=_KWARGS, action="append_const", const=values, help=argparse.SUPPRESS)
+    parser.add_argument("--reasoning-format", type=_split_off, help=argparse.SUPPRESS)
+
+
+def _template_values(**values: Any) -> tuple[str, ...]:  # noqa: ANN401
+    return (json.dumps(values),)
+
+
+def _thinking(text: str) -> tuple[str, ...]:
+    if text in _AUTO:
+        return _template_values()
+    if text not in SWITCH:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off, nor auto")
+    return _template_values(enable_thinking=SWITCH[text])
+
+
+def _budget(text: str) -> tuple[str, ...]:
+    if text not in ("0", "-1"):
+        problem = f"{text!r}: reasoning cannot be cut short here"
+        raise argparse.ArgumentTypeError(f"{problem}: give 0 for none, -1 for any, or --reasoning-effort low")
+    return _template_values(**({"enable_thinking": False} if text == "0" else {}))
+
+
+def _effort(text: str) -> tuple[str, ...]:
+    if text == "default":
+        return _template_values()
+    return _template_values(reasoning_effort=text, enable_thinking=text != "none")
+
+
+def _split_off(text: str) -> str:
+    if text == "none":
+        raise argparse.ArgumentTypeError("'none': send it with each request, as reasoning_format")
+    return text
 
 
 def _dest(parameter: Parameter) -> str:

@@ -45,6 +45,7 @@ from leftoff.picture import Pictures
 from leftoff.sampling import recommended
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.scheduler.worker import Worker
+from leftoff.setting import template_values
 from leftoff.types import owner_of
 
 LOADING = "loading"
@@ -108,7 +109,8 @@ class ModelHost:
         self.secret = fleet.secret(own) if fleet is not None else own
         template = Path(settings.chat_template_file).read_text("utf-8") if settings.chat_template_file else None
         self.adapters = HostAdapters((self.name, *settings.alias), settings, self.engine.settings.loras)
-        self.prompts = PromptMaker(self.model, template, context_tokens=self.context_tokens)
+        options = template_values(settings.chat_template_kwargs)
+        self.prompts = PromptMaker(self.model, template, options=options, context_tokens=self.context_tokens)
         # from here on there are threads and files that `close` alone ends: what may be refused is made before
         self.prompts.encoder = open_encoder(self.engine, settings, self.cache)
         self._reply_store = reply_store(settings, self.cache)

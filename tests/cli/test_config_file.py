@@ -7,7 +7,7 @@ import pytest
 from leftoff.cli.config_file import ConfigFile, read_config
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.config import BILLING_LINE, NO_LIMIT, Settings, definitions
-from leftoff.setting import SettingError
+from leftoff.setting import SettingError, template_values
 
 
 def written(folder: Path, text: str) -> ConfigFile:
@@ -92,12 +92,26 @@ def test_every_setting_can_be_written_but_the_file_itself(tmp_path: Path, defini
         ("[model.big]\nctx = 1", r"no table \[model\]: a model is a table \[models.NAME\]"),
         ("models = ['a.gguf']", r"models = \['a.gguf'\] names none: write a table for each"),
         ("model = 'a'\n[models.b]\nmodel = 'b'", "model belongs to one model, and there are tables of models"),
+        ("chat-template-kwargs = 1", "chat-template-kwargs: '1' is no JSON object: give one such as"),
         ("port 80", r"cannot be read \(.*line 1.*\): correct it, or give another file with --config"),
     ],
 )
 def test_what_is_wrong_names_the_file_the_key_and_the_way_out(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         written(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "chat-template-kwargs = {enable_thinking = false}",
+        """chat-template-kwargs = '{"enable_thinking": false}'""",
+        "[chat-template-kwargs]\nenable_thinking = false",
+        "chat-template-kwargs = [{enable_thinking = true}, {enable_thinking = false}]",
+    ],
+)
+def test_variables_of_the_template_are_a_table_or_a_text(tmp_path: Path, text: str) -> None:
+    assert template_values(written(tmp_path, text).values["chat_template_kwargs"]) == {"enable_thinking": False}
 
 
 def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ VALUES_OF = URLS | {
     "tensor_split": "3,1",
     "fit_target": "512",
     "override_tensor": "exps=CPU",
+    "chat_template_kwargs": '{"enable_thinking": false}',
 }
 
 

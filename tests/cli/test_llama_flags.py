@@ -13,7 +13,7 @@ from leftoff.cli.llama_flags import FOREIGN, Takes, ignored_lines, sampling_of
 from leftoff.config import NO_LIMIT, Settings, definitions
 from leftoff.hub.reference import default_model
 from leftoff.sampling import Sampling
-from leftoff.setting import SettingError
+from leftoff.setting import SettingError, template_values
 
 
 def parse(line: str) -> argparse.Namespace:
@@ -229,3 +229,41 @@ def test_two_models_are_refused_and_the_same_twice_is_one() -> None:
     with pytest.raises(SettingError, match=r"two models, a\.gguf and --model b\.gguf: name them"):
         settings("a.gguf -m b.gguf")
     assert settings("a.gguf -m a.gguf").model == "a.gguf"
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("""--chat-template-kwargs '{"a": 1, "b": [2]}' --chat-template-kwargs '{"a": 3}'""", {"a": 3, "b": [2]}),
+        ("--reasoning off", {"enable_thinking": False}),
+        ("-rea on", {"enable_thinking": True}),
+        ("--reasoning auto", {}),
+        ("--reasoning-budget 0", {"enable_thinking": False}),
+        ("--reasoning-budget -1 --reasoning-format deepseek", {}),
+        ("--reasoning-effort low", {"reasoning_effort": "low", "enable_thinking": True}),
+        ("--reasoning-effort none", {"reasoning_effort": "none", "enable_thinking": False}),
+        ("--reasoning-effort default", {}),
+        ("--reasoning-preserve", {"preserve_thinking": True}),
+        ("""--reasoning off --chat-template-kwargs '{"a": 1}'""", {"a": 1, "enable_thinking": False}),
+    ],
+)
+def test_what_the_template_is_told_of_reasoning(line: str, values: dict[str, object]) -> None:
+    assert template_values(settings(line).chat_template_kwargs) == values
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--reasoning-budget 4096", "give 0 for none, -1 for any, or --reasoning-effort low"),
+        ("--reasoning maybe", "'maybe' is neither on nor off, nor auto"),
+        ("--reasoning-format none", "'none': send it with each request, as reasoning_format"),
+        ("--chat-template-kwargs [1]", "'[1]' is no JSON object: give one such as"),
+        ("""--chat-template-kwargs '{"tools": []}'""", "'tools' comes from each request: leave it out"),
+    ],
+)
+def test_what_the_template_cannot_be_told_is_refused(
+    capsys: pytest.CaptureFixture[str], line: str, message: str
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(line)
+    assert message in capsys.readouterr().err

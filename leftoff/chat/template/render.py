@@ -16,6 +16,7 @@ from leftoff.chat.template.budget import Budget, LimitError, current, spending
 from leftoff.chat.template.sandbox import Sandbox
 from leftoff.chat.work import GivenUpError
 from leftoff.errors import LeftoffError, reason_of
+from leftoff.setting import RESERVED
 
 MessageDict = Mapping[str, Any]
 ToolDict = Mapping[str, Any]
@@ -27,7 +28,6 @@ CHATML = """\
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}
 """
 
-_RESERVED = ("messages", "tools", "add_generation_prompt")
 # Templates have many names for the option to keep the reasoning of earlier turns, or to drop it.
 _KEEP_OPTIONS = ("preserve_thinking", "keep_past_thinking")
 _DROP_OPTIONS = ("truncate_history_thinking", "drop_thinking", "clear_thinking")
@@ -59,10 +59,13 @@ class ChatTemplate:
         *,
         bos: str = "",
         eos: str = "",
+        options: Mapping[str, Any] | None = None,
         seconds: float | None = None,
         characters: int = 1 << 28,
     ) -> None:
+        """`options` are variables for conversations that do not set them."""
         self.source = source or CHATML
+        self._options = options or {}
         self._fixed = {"bos_token": bos, "eos_token": eos, "documents": None}
         self._limits = SECONDS if seconds is None else seconds, characters
         self._changes_lists = bool(_CHANGES_LISTS.search(self.source))
@@ -88,7 +91,7 @@ class ChatTemplate:
     ) -> str:
         values = {
             **self._fixed,
-            **_with_synonyms(options or {}),
+            **_with_synonyms({**self._options, **(options or {})}),
             "messages": list(messages),
             "tools": list(tools) if tools else None,
             "add_generation_prompt": add_generation_prompt,
@@ -111,7 +114,7 @@ def _shortened(text: str) -> str:
 
 
 def _with_synonyms(options: Mapping[str, Any]) -> dict[str, Any]:
-    taken = [name for name in _RESERVED if name in options]
+    taken = [name for name in RESERVED if name in options]
     if taken:
         raise TemplateError(f"chat_template_kwargs must not set {taken[0]!r}: it has a field of its own")
     keeps = options.get("preserve_thinking")

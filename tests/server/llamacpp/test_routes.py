@@ -1,6 +1,7 @@
 """llama-server's own endpoints, by its field names."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -124,6 +125,25 @@ def test_a_chat_as_the_model_reads_it(http: httpx.Client) -> None:
     bare = http.post("/apply-template", json=body | {"add_generation_prompt": False}).json()["prompt"]
     assert prompt.startswith(bare)
     assert not bare.endswith("assistant\n")
+
+
+def test_variables_of_the_template_are_those_of_the_server_where_a_request_sets_none(tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ enable_thinking }} {{ tone }} {{ messages[0].content }}")
+    kwargs = ('{"enable_thinking": false, "tone": "dry"}',)
+    with (
+        open_host(settings(chat_template_file=str(template), chat_template_kwargs=kwargs)) as host,
+        serving(host) as url,
+        httpx.Client(base_url=url) as http,
+    ):
+        asked: list[dict[str, Any]] = [
+            {},
+            {"chat_template_kwargs": {"enable_thinking": True}},
+            {"reasoning_effort": "low"},
+        ]
+        bodies = [{"messages": [{"role": "user", "content": "hello"}]} | more for more in asked]
+        prompts = [http.post("/apply-template", json=body).json()["prompt"] for body in bodies]
+    assert prompts == ["False dry hello", "True dry hello", "True dry hello"]
 
 
 def test_props(http: httpx.Client, host: ModelHost) -> None:
