@@ -151,12 +151,20 @@ class ChatClient:
             answer = json.loads(response.read())
             if isinstance(answer, dict):
                 return answer
-        raise ClientError(f"{self.url} is no server of leftoff's: {method} {path} is not answered with an object")
+        raise ClientError(
+            f"{self.url} is no server of leftoff's: {method} {path} is not answered with an object: "
+            "give the address that `leftoff serve` prints"
+        )
 
     @contextmanager
     def _response(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Iterator[httpx.Response]:
         try:
             with self._http.stream(method, path, json=body) as response:
+                if response.headers.get("content-type", "").startswith("text/html") and not response.is_server_error:
+                    raise ClientError(
+                        f"{self.url} answers with a web page, and is no server of leftoff's: "
+                        "give the address that `leftoff serve` prints"
+                    )
                 if response.is_error:
                     text = response.read().decode("utf-8", "replace")
                     raise RefusedError(f"{self.url}{path}", response.status_code, text or response.reason_phrase)

@@ -121,6 +121,14 @@ def test_an_answer_that_is_no_object_is_of_another_server(page: str) -> None:
         client(lambda _: httpx.Response(200, text=page)).call("GET", "/health")
 
 
+@pytest.mark.parametrize("status", [200, 302, 404])
+def test_a_web_page_is_called_one(status: int) -> None:
+    asked = client(lambda _: httpx.Response(status, html="<html>hello</html>"))
+    for ask in (asked.listed, lambda: asked.call("GET", "/health"), lambda: asked.ask({})):
+        with pytest.raises(ClientError, match="web page, and is no server of leftoff's: give the address"):
+            ask()
+
+
 @pytest.mark.parametrize("lines", [['data: {"a":1}', "", ": comment", 'data:{"b":2}', "data: [DONE]", "data: {"]])
 def test_events_are_read_until_they_are_done(lines: Iterable[str]) -> None:
     assert [*read_chunks(lines)] == [{"a": 1}, {"b": 2}]
