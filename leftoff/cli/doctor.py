@@ -22,7 +22,7 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fit import shortage_explained
 from leftoff.engine.model import Model
 from leftoff.engine.model_settings import ModelSettings
-from leftoff.hub.reference import default_model
+from leftoff.hub.reference import default_model, find_model
 
 _ALL_LAYERS = -1
 
@@ -40,9 +40,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         "model",
         metavar="MODEL",
         nargs="?",
-        type=Path,
-        default=default_model(),
-        help="GGUF file (default: the model that comes with leftoff)",
+        help="GGUF file, org/repo[:quant] of the hub or a name of `leftoff models` (default: the model that comes with "
+        "leftoff)",
     )
     parser.add_argument("--ctx", metavar="TOKENS", type=positive, help="context to open the model with (default: 8192)")
     parser.add_argument(
@@ -58,11 +57,14 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Examines library, machine and model; returns the exit code."""
     console = terminal()
-    if (head := read_head(args.model)) is not None:
+    is_watched = sys.stdout.isatty() and not args.json
+    with show_stages(console, visible=is_watched) as begin:
+        path = find_model(args.model, begin) if args.model else default_model()
+    if (head := read_head(path)) is not None:
         return _tell_of_head(console, head, is_json=args.json)
     library = load_library()
-    with show_stages(console, visible=sys.stdout.isatty() and not args.json) as begin:
-        model = _examine(args.model, _settings(args), args.gpu_layers, begin)
+    with show_stages(console, visible=is_watched) as begin:
+        model = _examine(path, _settings(args), args.gpu_layers, begin)
     report = describe(library, model)
     if args.json:
         print(json.dumps(dataclasses.asdict(report)))

@@ -16,6 +16,7 @@ from leftoff.engine.errors import EngineError
 from leftoff.hub.reference import default_model
 from tests.factory import model_path
 from tests.factory.heads import LAYERS, head_path
+from tests.hubs import serving_hub
 
 Capture = pytest.CaptureFixture[str]
 
@@ -50,6 +51,25 @@ def test_without_a_model_it_looks_at_the_one_that_comes_with_leftoff(capsys: Cap
     assert library.build.version in output.out
     assert str(default_model()) in output.out
     assert output.err == ""
+
+
+def test_a_name_of_the_hub_is_the_file_that_was_downloaded(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    with serving_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.repos["unsloth/Qwen3.5-4B-GGUF"] = {"Qwen3.5-4B-Q4_K_M.gguf": model_path("llama").read_bytes()}
+        report = doctor_json(capsys, "qwen3.5-4b:Q4_K_M", *FLAGS)
+    assert report["model"]["architecture"] == "llama"
+    assert report["model"]["path"].endswith("/Qwen3.5-4B-Q4_K_M.gguf")
+
+
+@pytest.mark.parametrize("name", ["qwen3.5-4x", "foo"])
+def test_a_name_that_nothing_has_is_told(capsys: Capture, name: str) -> None:
+    assert main(["doctor", name]) == 1
+    assert f"{name} is neither a file here nor the name of a model: " in capsys.readouterr().err
 
 
 def test_json_tells_of_library_machine_and_model(capsys: Capture) -> None:
