@@ -6,6 +6,7 @@ from contextlib import closing
 from leftoff.cli.extras import importing
 from leftoff.cli.flags import CommandLine, add_settings, positive, settings_from
 from leftoff.cli.loading import logging_to_stderr
+from leftoff.cli.talk import server_url
 from leftoff.cli.terminal import terminal
 from leftoff.disk.secret import new_secret
 from leftoff.errors import LeftoffError
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_from(args)
     if not settings.index and not args.replica:
         raise LeftoffError("leftoff route needs --index redis://HOST, or --replica URL for each replica")
+    replicas = [server_url(text, "--replica") for text in args.replica]
     with importing("cluster", "leftoff route"):
         from leftoff.cluster.app import RouterApp  # noqa: PLC0415
         from leftoff.cluster.health import listed  # noqa: PLC0415
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     raise_handle_limit(settings, _HANDLES_EACH)
 
     def make_app(addresses: KnownHosts) -> RouterApp:
-        find_urls = listed(args.replica) if args.replica else None
+        find_urls = listed(replicas) if replicas else None
         return RouterApp(settings.index or None, find_urls, guards(settings, addresses, new_secret()), key)
 
     with (

@@ -181,11 +181,11 @@ def as_url(text: str) -> str | None:
     return f"{match[1] or 'http://'}{match[2]}{match[3] or ''}{(match[4] or '').rstrip('/').removesuffix('/v1')}"
 
 
-def server_url(text: str) -> str:
-    """The address that --url names."""
+def server_url(text: str, option: str = "--url") -> str:
+    """The address that an option names."""
     url = as_url(text)
     if url is None:
-        raise SettingError(f"--url {text!r} is no address: give one such as http://127.0.0.1:8080")
+        raise SettingError(f"{option} {text!r} is no address: give one such as http://127.0.0.1:8080")
     return url
 
 

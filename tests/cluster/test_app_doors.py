@@ -25,7 +25,7 @@ def server() -> Iterator[Process]:
 @pytest.fixture(scope="module")
 def route(server: Process) -> Iterator[Process]:
     """A router that was told of no key, over a server that has one."""
-    process = router("--replica", server.url, "--max-body", "1", "--queue", "1")
+    process = router("--replica", server.url.removeprefix("http://"), "--max-body", "1", "--queue", "1")
     yield process
     process.close()
 
