@@ -133,7 +133,7 @@ class _Request:
         return chosen
 
     def say_nothing_is_kept(self) -> None:
-        self.console.print(f"nothing is kept in {printable(str(self.root))}", soft_wrap=True)
+        self.console.print(f"nothing is kept in {printable(str(self.root))}")
 
     def entry(self) -> tuple[ModelUsage, Catalog, Blob]:
         """The one entry whose name begins with the given text."""
@@ -202,7 +202,7 @@ def _prune(request: _Request) -> int:
     for usage in usages:
         if usage.problem:
             left_alone = f"left alone: {usage.name}, {show_bytes(usage.nbytes)}: {usage.problem}"
-            request.console.print(one_line(left_alone), soft_wrap=True)
+            request.console.print(one_line(left_alone))
     return 0
 
 
@@ -212,14 +212,12 @@ def _export(request: _Request) -> int:
         manifest = export_bundle(usage.path, blob, request.args.file)
     request.console.print(
         f"{request.args.file}: {blob.end} tokens of {one_line(usage.name)}, {show_bytes(manifest.nbytes)}. "
-        f"To use it elsewhere, with the same model file and library: leftoff cache import {request.args.file}",
-        soft_wrap=True,
+        f"To use it elsewhere, with the same model file and library: leftoff cache import {request.args.file}"
     )
     if without_adapters(manifest.namespace):
         request.console.print(
             "it was computed under an API key or a salt: only requests with the same can use it, and only in a cache "
-            f"folder with the same {SECRET}: copy {request.root / SECRET} there before its first server starts",
-            soft_wrap=True,
+            f"folder with the same {SECRET}: copy {request.root / SECRET} there before its first server starts"
         )
     return 0
 
@@ -241,8 +239,7 @@ def _import(request: _Request) -> int:
     if without_adapters(manifest.namespace):
         request.console.print(
             f"it was computed under an API key or a salt: requests find it only if {request.root / SECRET} is a copy "
-            "of the one in the folder it was exported from",
-            soft_wrap=True,
+            "of the one in the folder it was exported from"
         )
     return 0
 

@@ -42,7 +42,7 @@ def _list(console: Console, args: argparse.Namespace, settings: Settings) -> int
     for group in groups:
         missing = group.num_objects - group.known.num_blobs
         note = f" · {missing:,} not in the index yet" if missing > 0 else ""
-        console.print(one_line(f"{group.described} · {group.name}"), style="bold", soft_wrap=True)
+        console.print(one_line(f"{group.described} · {group.name}"), style="bold")
         console.print(f"  {show_count(group.num_objects)} blobs · {show_bytes(group.nbytes)}{note}")
     if not groups:
         console.print(f"nothing is kept in {settings.store}")
@@ -65,7 +65,7 @@ def _verify(console: Console, args: argparse.Namespace, settings: Settings) -> i
             verdict = f"{len(faults)} damaged{', removed' if args.fix else ''}" if faults else "all sound"
             console.print(one_line(f"{described}: {num_objects:,} blobs: {verdict}"))
             for fault in faults:
-                console.print(f"  {fault.name}: {one_line(fault.reason)}", soft_wrap=True)
+                console.print(f"  {fault.name}: {one_line(fault.reason)}")
     if args.json:
         print(json.dumps({"store": settings.store, "groups": shown}))
     return _FAULTY if num_faults and not args.fix else _SOUND

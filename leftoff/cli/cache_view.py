@@ -26,7 +26,7 @@ Results = list[tuple[ModelUsage, Findings]]
 def show_model(console: Console, usage: ModelUsage, *, every: bool) -> None:
     """Prints a model and its conversations, most recently used first: the latest, or every one."""
     branches = _branches(usage)
-    console.print(one_line(_headline(usage)), style="bold", soft_wrap=True)
+    console.print(one_line(_headline(usage)), style="bold")
     if usage.problem:
         console.print(f"  cannot be read: {one_line(usage.problem)}\n")
         return
@@ -55,7 +55,7 @@ def _kind(blob: Blob) -> str:
 def show_path(console: Console, usage: ModelUsage, blob: Blob, path: BlobPath, text: str) -> None:
     """Prints a blob, and all blobs on the path to its end."""
     what = f"snapshot after {blob.end} tokens" if blob.is_snapshot else f"{_kind(blob)} [{blob.start}, {blob.end})"
-    console.print(f"{blob.name}: {what} of {one_line(usage.name)}", style="bold", soft_wrap=True)
+    console.print(f"{blob.name}: {what} of {one_line(usage.name)}", style="bold")
     console.print(
         f"{show_bytes(blob.file_bytes)}, used {show_age(blob.last_used)}, {blob.hits} times since it was written"
     )
@@ -81,7 +81,7 @@ def show_findings(console: Console, results: Results, *, is_fixed: bool) -> None
         verdict = f"{bad} damaged{', removed' if is_fixed else ''}" if bad else (one_line(findings.note) or "all sound")
         console.print(f"{one_line(usage.name)}: {checked}: {verdict}")
         for fault in findings.faults:
-            console.print(f"  {one_line(fault.name)}: {one_line(fault.reason)}", soft_wrap=True)
+            console.print(f"  {one_line(fault.name)}: {one_line(fault.reason)}")
     if any(findings.faults for _, findings in results) and not is_fixed:
         console.print("`leftoff cache verify --fix` removes what is damaged: it will be computed again")
 

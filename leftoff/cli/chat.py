@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     given = given_values(args) | ({"model": args.whom} if args.whom else {})
     lineup = Lineup(given, config_of(given))
     settings = lineup.first
-    console = terminal(wraps=False)
+    console = terminal()
     options = ReplyOptions(args.temperature, settings.max_tokens if settings.max_tokens >= 0 else None)
     with ended_by_signals(), closing(_talker(console, lineup, options)) as talker:
         return _Chat(console, talker, ChatHistory(args.system)).run()

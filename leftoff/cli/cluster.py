@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         url = _listening(serve, args.host, args.port)
         is_local = is_own and (not args.index or is_loopback(args.index))
         if not is_local and not args.api_key:
-            console.print(_OPEN, style="yellow", soft_wrap=True)
+            console.print(_OPEN, style="yellow")
         options = {
             "model": args.model,
             "index": args.index,

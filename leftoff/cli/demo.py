@@ -253,7 +253,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Plays all scenes; returns 1 if the cache did not help in one of them."""
     began = time.monotonic()
-    console = terminal()
+    console = terminal(wraps=True)
     quiet_logs()
     with ended_by_signals(), TemporaryDirectory(prefix="leftoff-demo-") as folder:
         outcomes = _play(console, _settings(args, folder))

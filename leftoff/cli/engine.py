@@ -12,9 +12,9 @@ from rich.console import Console
 from leftoff.cli.flags import CommandLine, add_action, add_json
 from leftoff.cli.loading import hint_at_engine, quiet_logs
 from leftoff.cli.progress import show_stages
-from leftoff.cli.report import Rows, show_table
+from leftoff.cli.report import show_table
 from leftoff.cli.signals import ended_by_signals
-from leftoff.cli.terminal import terminal
+from leftoff.cli.terminal import Rows, terminal
 from leftoff.engine.binding.image import this_platform
 from leftoff.engine.binding.library import Library, load_library
 from leftoff.engine.binding.search import InstalledEngine, engines_folder, found_libraries, installed_engines
@@ -110,7 +110,7 @@ def _engine_text(engine: InstalledEngine) -> str:
 
 
 def _install(args: argparse.Namespace) -> int:
-    console = terminal(wraps=False)
+    console = terminal()
     package = package_for(_resolved(args.kind), this_platform())
     made_from = tuple(map(str, package.archives))
     present = next((engine for engine in installed_engines() if engine.name == package.name), None)
@@ -148,7 +148,7 @@ def _remove(args: argparse.Namespace) -> int:
         wanted = f"{args.name} is not installed" if args.name else "no engine is installed"
         raise EngineError(f"{wanted}{f': there are {have}' if have else ''}")
     remove(named[0])
-    terminal(wraps=False).print(f"removed {named[0].name} from {named[0].folder}")
+    terminal().print(f"removed {named[0].name} from {named[0].folder}")
     return 0
 
 

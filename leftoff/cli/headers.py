@@ -21,7 +21,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints one line for each move; returns the exit code."""
-    console = terminal(wraps=False)
+    console = terminal()
     with connected(args) as client:
         if args.forget:
             console.print(f"forgotten: {client.call('DELETE', f'/cache/learned/{args.forget}')['forgotten']}")

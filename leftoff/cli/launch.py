@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     program = shutil.which(agent.name)
     if program is None:
         raise LaunchError(f"{agent.title} is not installed, there is no command {agent.name}: {agent.install}")
-    console = terminal(wraps=False, stderr=True)
+    console = terminal(stderr=True)
     with ended_by_signals(), ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="leftoff-launch-")))
         server = _Server(args, console)

@@ -112,7 +112,7 @@ def hint_at_engine(console: Console, library: Library) -> None:
     """Prints one line if there is an engine that would use a GPU, or more of the processor."""
     hint = unused_gpu(library) or unused_instructions(library.system_info)
     if hint:
-        console.print(hint, soft_wrap=True)
+        console.print(hint)
 
 
 def _check_template(name: str) -> None:

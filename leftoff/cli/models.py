@@ -70,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
         context = f"{item.reckoned.choice.num_cells:,}" if fits else ""
         words = (item.name, show_bytes(item.file_bytes), model.kind, "yes" if model.projector else "", context)
         table.add_row(*words, _fit_in_words(item, room), style=None if fits else "dim")
-    console.print(f"{_room_in_words(room)}\n", style="bold", soft_wrap=True)
+    console.print(f"{_room_in_words(room)}\n", style="bold")
     console.print(table)
     key = _KEY if room.gpus else ""
-    console.print(f"\n{_FOOT.format(as_of=catalogue().as_of, key=key)}", style="dim", soft_wrap=True)
+    console.print(f"\n{_FOOT.format(as_of=catalogue().as_of, key=key)}", style="dim")
     return 0
 
 

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.files and not args.from_last:
         raise SettingError("nothing to prewarm: give a FILE, or --from-last for the headers that clients used last")
     files = [(str(path), read_header(path, "")) for path in args.files]
-    console = terminal(wraps=False)
+    console = terminal()
     with connected(args) as client:
         for name, file in files:
             _show(console, name, client.call("POST", "/cache/prewarm", _body(file)))

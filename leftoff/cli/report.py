@@ -5,9 +5,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import get_args, get_type_hints
 
 from rich.console import Console
-from rich.table import Table
 
 from leftoff import __version__
+from leftoff.cli.terminal import Rows, show_rows
 from leftoff.engine.binding.library import Library
 from leftoff.engine.devices import all_devices
 from leftoff.engine.eagle import HeadFile
@@ -18,11 +18,9 @@ from leftoff.engine.memory.base import MEANINGS, MemoryKind, token_bytes
 from leftoff.engine.model import Progress
 from leftoff.engine.mtp import mtp_problem
 from leftoff.machine import default_threads, physical_ram
-from leftoff.units import printable, show_bandwidth, show_bytes, show_count, show_rate
+from leftoff.units import show_bandwidth, show_bytes, show_count, show_rate
 
 _SHORT_FINGERPRINT = 16
-
-Rows = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -164,12 +162,9 @@ def show_head(console: Console, head: HeadFile) -> None:
 
 def show_table(console: Console, title: str, rows: Rows) -> None:
     """Prints rows of a label and a value."""
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, min_width=60)
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")  # a path that is cut off helps nobody
-    for label, value in rows:
-        table.add_row(label, printable(value))
-    console.print(table)
+    console.print(title, style="bold")
+    show_rows(console, rows)
+    console.print()
 
 
 def _library_rows(library: LibraryReport) -> Rows:

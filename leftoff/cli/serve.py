@@ -13,7 +13,6 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from leftoff import __version__
@@ -24,7 +23,7 @@ from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sa
 from leftoff.cli.loading import hint_at_engine, logging_to_stderr, traced
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
-from leftoff.cli.terminal import terminal
+from leftoff.cli.terminal import show_rows, terminal
 from leftoff.config import AGENTS, BILLING_LINE, NO_LIMIT, Settings
 from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
@@ -86,7 +85,7 @@ def _run(args: argparse.Namespace, lineup: Lineup) -> int:
     if settings.supervise:
         return _supervise(console, settings, opens=args.open)
     for line in ignored_lines(args.ignored):
-        console.print(line, style="dim", soft_wrap=True)
+        console.print(line, style="dim")
     listener = inherited_socket()
     if listener is None:
         server.listen(settings.host, settings.port).close()  # fails now rather than after minutes of loading
@@ -143,7 +142,7 @@ def show_screen(console: Console, host: ModelHost, url: str, lineup: Lineup) -> 
     """Prints the start screen: model, memory, cache, and lines to connect with."""
     page = " · open it in a browser to chat, and to see the cache" if host.settings.page else ""
     console.print(Text.assemble((f"\nleftoff {__version__} · {url}", "bold"), (page, "dim"), "\n"))
-    console.print(_grid([*facts(host), *_origins(lineup)]))
+    show_rows(console, [*facts(host), *_origins(lineup)])
     console.print("\ntry it, or connect", style="bold")
     # not wrapped: a line that is broken to fit the window cannot be pasted
     lines = [(label, line) for label, line in client_lines(connection_to(host, url)) if label not in _LAUNCHED]
@@ -151,12 +150,12 @@ def show_screen(console: Console, host: ModelHost, url: str, lineup: Lineup) -> 
         lines.append(("agents", f"leftoff launch AGENT --url {url}, of {', '.join(each.name for each in launched)}"))
     for label, line in lines:
         console.print(f"  {label:<12}", style="cyan", end="")
-        console.print(printable(line), soft_wrap=True)
+        console.print(printable(line))
     if cramped := cramped_agents(host.context_tokens):
-        console.print(f"{'':14}{cramped}", soft_wrap=True)
+        console.print(f"{'':14}{cramped}")
     console.print()
     if host.model.path == default_model():
-        console.print(_DEMONSTRATION, style="dim", soft_wrap=True)
+        console.print(_DEMONSTRATION, style="dim")
     console.print(_LAST_LINE, style="dim")
 
 
@@ -236,12 +235,3 @@ def _access(settings: Settings) -> str:
     if is_loopback(settings.host):
         return "off: whoever is on this machine may use it"
     return f"off, and it listens on {settings.host}: whoever reaches that may use it. --api-key KEY closes it"
-
-
-def _grid(rows: Sequence[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="cyan", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, value in rows:
-        grid.add_row(f"  {label}", printable(value))
-    return grid

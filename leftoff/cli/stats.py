@@ -29,7 +29,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints what was spared; returns the exit code."""
-    console = terminal(wraps=False)
+    console = terminal()
     with connected(args) as client:
         stats = client.call("GET", CLIENTS)
     if args.json:
