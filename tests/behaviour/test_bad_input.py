@@ -157,16 +157,20 @@ def test_a_bad_field_is_named(http: httpx.Client, path: str, fields: dict[str, A
     [
         (
             {"messages": [*HELLO, {"role": "wizard"}]},
-            "messages[1].role: Invalid enum value 'wizard': must be one of assistant, developer, function,"
-            " system, tool, user",
+            "messages[1].role: is 'wizard': must be one of assistant, developer, function, system, tool, user",
         ),
         (
             {"reasoning_format": "loud"},
-            "reasoning_format: Invalid enum value 'loud': must be one of auto, deepseek, deepseek-legacy, none",
+            "reasoning_format: is 'loud': must be one of auto, deepseek, deepseek-legacy, none",
         ),
+        ({"messages": "hi"}, "messages: must be a list, not a text"),
+        ({"messages": []}, "messages: must be a list of at least 1"),
+        ({"temperature": "warm"}, "temperature: must be a number, not a text"),
+        ({"stop": 7}, "stop: must be a text or a list, not a whole number"),
+        ({"stream": "yes"}, "stream: must be true or false, not a text"),
     ],
 )
-def test_who_chooses_a_word_that_is_not_known_is_told_which_are(
+def test_what_is_wrong_is_told_in_words_with_what_is_right(
     http: httpx.Client, fields: dict[str, Any], message: str
 ) -> None:
     assert refused(http.post(CHAT, json=FINE[CHAT] | fields))["message"] == message

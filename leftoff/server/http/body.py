@@ -27,6 +27,17 @@ _PATH = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTAL
 _FRACTION = re.compile(r"Expected `int\b.*got `float`")
 _PATH_STEP = re.compile(r"(\w+)|\[(\d*)")
 _LIMIT = re.compile(r"Expected `(?:int|float)` (?P<sign>[<>]=) (?P<number>\S+)")
+_EXPECTED = re.compile(
+    r"Expected `(?P<kinds>[^`]+)`(?:(?: of length)? (?P<sign>[<>]=) (?P<number>\S+))?(?:, got `(?P<got>\w+)`)?"
+)
+_KINDS = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
 _SIGNS = {">=": "at least", "<=": "at most"}
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
 
@@ -142,10 +153,25 @@ def _wrong_field(error: msgspec.ValidationError, kind: Any, sent: Callable[[], A
     if missing := _MISSING.search(problem):
         return missing_field(_joined(path, missing["field"]))
     if choices := _choices_at(kind, inner):
-        problem += f": must be one of {', '.join(choices)}"
+        problem = f"{_in_words(problem)}: must be one of {', '.join(choices)}"
     elif (limit := _LIMIT.fullmatch(problem)) and (number := _number_at(sent, inner)) is not None:
         problem = f"is {number}: must be {_SIGNS[limit['sign']]} {limit['number']}"
+    else:
+        problem = _in_words(problem)
     return ApiError(400, f"{path or 'the body'}: {problem}", param=path or None, code="invalid_value")
+
+
+def _in_words(problem: str) -> str:
+    """What msgspec says is wrong, in the words of those who write JSON rather than Python."""
+    found = _EXPECTED.fullmatch(problem)
+    if found is None:
+        return problem.replace("Invalid enum value", "is")
+    kinds = [kind for kind in found["kinds"].split(" | ") if kind != "null"]
+    words = " or ".join(_KINDS.get(kind, kind) for kind in kinds if kind != "int" or "float" not in kinds)
+    limit = f" of {_SIGNS[found['sign']]} {found['number']}" if found["sign"] else ""
+    unit = " characters" if limit and kinds == ["str"] else ""
+    got = f", not {_KINDS.get(found['got'], found['got'])}" if found["got"] else ""
+    return f"must be {words}{limit}{unit}{got}"
 
 
 def _joined(path: str, step: str) -> str:

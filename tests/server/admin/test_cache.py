@@ -111,7 +111,7 @@ def test_a_refused_request_is_told_with_its_reason(http: httpx.Client) -> None:
     http.post("/v1/messages", content=b"{")
     messages, chat = http.get("/cache/requests").json()["requests"]
     assert chat["line"] == f"POST /v1/chat/completions refused with 400: {chat['error']}"
-    assert chat["error"].startswith("messages: Expected `array`")
+    assert chat["error"].startswith("messages: must be a list")
     assert (messages["finish"], messages["status"], messages["prompt_tokens"]) == ("refused", 400, 0)
     assert samples(http)["leftoff_refused_requests_total[400]"] == refused + 2
 
