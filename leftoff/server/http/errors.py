@@ -202,6 +202,7 @@ _UNSUPPORTED = {
         ("pull", "push", "create", "copy", "delete"),
         "models are not managed here: name one at the start, with leftoff serve --model",
     ),
+    "infill": "filling in is not supported: write the tokens that the model has for it into the prompt of /completion",
     "compact": "compaction is not supported: ask for a summary, and send that instead of the conversation",
 }
 

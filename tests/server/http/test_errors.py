@@ -10,6 +10,7 @@ import pytest
     ("path", "words"),
     [
         ("/api/pull", "models are not managed here"),
+        ("/infill", "write the tokens that the model has for it into the prompt of /completion"),
         ("/v1/responses/compact", "compaction is not supported"),
     ],
 )
