@@ -4,7 +4,10 @@ With it, what is said of other errors, and of a word that was mistyped.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
 
 class LeftoffError(Exception):
@@ -14,10 +17,10 @@ class LeftoffError(Exception):
 def reason_of(error: Exception) -> str:
     """The words of an error for a message, or its type where it has none.
 
-    Those of a system error come without its number and its path.
+    Those of a system error come without its number and its path, also where another error repeats them.
     """
     words = error.strerror if isinstance(error, OSError) else ""
-    return words or str(error) or type(error).__name__
+    return words or _NUMBER.sub("", str(error)) or type(error).__name__
 
 
 def meant(word: str, known: Iterable[str]) -> str:

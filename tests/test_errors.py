@@ -11,6 +11,7 @@ from leftoff.errors import reason_of
         (ValueError("it is odd"), "it is odd"),
         (FileNotFoundError(2, "No such file or directory", "a.gguf"), "No such file or directory"),
         (OSError("the disk is full"), "the disk is full"),
+        (ValueError("[Errno 111] Connection refused"), "Connection refused"),
         (TimeoutError(), "TimeoutError"),
         (MemoryError(), "MemoryError"),
     ],

@@ -15,6 +15,7 @@ from leftoff.cli.loading import hint_at_engine
 from leftoff.cli.progress import BeginStage, show_stages
 from leftoff.cli.report import ModelReport, describe, describe_model, report_keys, show_head, show_report
 from leftoff.cli.terminal import terminal
+from leftoff.config import smallest_batch
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.eagle import HeadFile, read_head
@@ -23,6 +24,7 @@ from leftoff.engine.fit import shortage_explained
 from leftoff.engine.model import Model
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.hub.reference import default_model, find_model
+from leftoff.setting import SettingError
 
 _ALL_LAYERS = -1
 
@@ -85,6 +87,8 @@ def _tell_of_head(console: Console, head: HeadFile, *, is_json: bool) -> int:
 
 def _settings(args: argparse.Namespace) -> ContextSettings:
     """The engine's defaults, where no flag was given."""
+    if args.ctx is not None and args.ctx < (least := smallest_batch(1)):
+        raise SettingError(f"--ctx {args.ctx}: must be at least {least}")
     asked = {"num_cells": args.ctx, "threads": args.threads}
     return ContextSettings(**{name: value for name, value in asked.items() if value is not None})
 

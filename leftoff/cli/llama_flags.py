@@ -18,6 +18,7 @@ from leftoff.cli.flags import CommandLine, reader
 from leftoff.config import MIB
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.devices import device_memory
+from leftoff.errors import reason_of
 from leftoff.sampling import PARAMETERS, Parameter
 from leftoff.setting import SWITCH
 
@@ -211,7 +212,7 @@ def _keys_in(text: str) -> tuple[str, ...]:
     try:
         lines = Path(text).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(f"{text} cannot be read ({error})") from None
+        raise argparse.ArgumentTypeError(f"{text} cannot be read ({reason_of(error)})") from None
     keys = tuple(line for line in map(str.strip, lines) if line and not line.startswith("#"))
     if not keys:
         raise argparse.ArgumentTypeError(f"{text} holds no key: write one on each line")

@@ -206,6 +206,11 @@ def test_a_context_that_cannot_be_is_refused_by_name(capsys: Capture, value: str
     assert f"--ctx: {value!r} is not a positive whole number" in capsys.readouterr().err
 
 
+def test_a_context_that_is_too_small_is_refused_by_the_name_of_the_flag(capsys: Capture) -> None:
+    assert main(["doctor", "--ctx", "5"]) == 1
+    assert capsys.readouterr().err == "leftoff: --ctx 5: must be at least 32\n"
+
+
 @pytest.mark.parametrize("arguments", [["--help"], []])
 def test_help_names_the_commands(capsys: Capture, arguments: list[str]) -> None:
     if arguments:

@@ -225,6 +225,12 @@ def test_a_file_without_keys_never_means_an_open_server(tmp_path: Path, content:
         parse(f"--api-key-file {file}")
 
 
+def test_a_file_of_keys_that_is_not_there_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse("--api-key-file /nope")
+    assert "/nope cannot be read (No such file or directory)" in capsys.readouterr().err
+
+
 def test_two_models_are_refused_and_the_same_twice_is_one() -> None:
     with pytest.raises(SettingError, match=r"two models, a\.gguf and --model b\.gguf: name them"):
         settings("a.gguf -m b.gguf")
