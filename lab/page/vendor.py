@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "leftoff" / "page" / "vendor"
-LANGUAGES = ("bash", "c", "cpp", "diff", "go", "java", "javascript", "json", "python", "rust", "sql", "xml", "yaml")
+LANGUAGES = ("bash", "cpp", "diff", "go", "java", "javascript", "json", "python", "rust", "sql", "xml", "yaml")
 _SOURCE_MAP = re.compile(rb"\n?//# sourceMappingURL=\S+\s*$")
 _IMPORT_OF_PREACT = (b'from"preact"', b'from"./preact.js"')
 _GLOBAL = re.compile(rb"var (\w+)=function\(\)")  # how a script begins that is no module

@@ -1,7 +1,6 @@
 /** Colours for code, in the languages that replies have most. */
 
 import bash from "../vendor/highlight/bash.js";
-import c from "../vendor/highlight/c.js";
 import core from "../vendor/highlight/core.js";
 import cpp from "../vendor/highlight/cpp.js";
 import diff from "../vendor/highlight/diff.js";
@@ -16,8 +15,9 @@ import xml from "../vendor/highlight/xml.js";
 import yaml from "../vendor/highlight/yaml.js";
 
 const MAX_CHARACTERS = 20_000;
-const GRAMMARS = { bash, c, cpp, diff, go, java, javascript, json, python, rust, sql, xml, yaml };
+const GRAMMARS = { bash, cpp, diff, go, java, javascript, json, python, rust, sql, xml, yaml };
 for (const [name, grammar] of Object.entries(GRAMMARS)) core.registerLanguage(name, grammar);
+core.registerAliases(["c", "h"], { languageName: "cpp" }); // whose grammar reads C as well
 
 /**
  * @param {string} text

@@ -1,2 +1,0 @@
-declare const grammar: (core: unknown) => object;
-export default grammar;
