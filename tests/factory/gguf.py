@@ -18,7 +18,8 @@ import numpy.typing as npt
 from leftoff.engine.binding.abi import ModelParams
 from leftoff.engine.binding.library import load_library
 
-Value = bool | int | float | str | list[int] | list[float] | list[str]
+Wide = npt.NDArray[np.uint64]
+Value = bool | int | float | str | list[int] | list[float] | list[str] | Wide
 Floats = npt.NDArray[np.float32]
 
 _pointer = ctypes.c_void_p
@@ -44,7 +45,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "ggml_backend_tensor_set": (None, [_pointer, _pointer, ctypes.c_size_t, ctypes.c_size_t]),
     "llama_model_init_from_user": (_pointer, [_pointer, _SetTensor, _pointer, ModelParams]),
 }
-_ARRAY_INT32, _ARRAY_FLOAT32 = 5, 6
+_ARRAY_INT32, _ARRAY_FLOAT32, _ARRAY_UINT64 = 5, 6, 10
 
 
 class BuildError(Exception):
@@ -115,8 +116,10 @@ def _set(call: ctypes.CDLL, gguf: int, key: bytes, value: Value) -> None:
             _set_array(call, gguf, key, value)
 
 
-def _set_array(call: ctypes.CDLL, gguf: int, key: bytes, values: list[int] | list[float] | list[str]) -> None:
-    if isinstance(values[0], str):
+def _set_array(call: ctypes.CDLL, gguf: int, key: bytes, values: list[int] | list[float] | list[str] | Wide) -> None:
+    if isinstance(values, np.ndarray):
+        call.gguf_set_arr_data(gguf, key, _ARRAY_UINT64, values.ctypes.data, values.size)
+    elif isinstance(values[0], str):
         texts = [str(value).encode() for value in values]
         call.gguf_set_arr_str(gguf, key, (_text * len(texts))(*texts), len(texts))
     else:
