@@ -259,8 +259,8 @@ class Context:
         if read != state.nbytes:
             raise BlobError(f"llama.cpp took {read} of {state.nbytes} bytes of state: {self._why()}")
 
-    def remove(self, seq: int, start: int = -1) -> bool:
-        return bool(self._dll.llama_memory_seq_rm(self._memory, self._ids[seq], start, -1))
+    def remove(self, seq: int, start: int = -1, end: int = -1) -> bool:
+        return bool(self._dll.llama_memory_seq_rm(self._memory, self._ids[seq], start, end))
 
     @contextmanager
     def scratch(self) -> Iterator[int]:

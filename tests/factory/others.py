@@ -155,7 +155,8 @@ INEXACT = "qwen4exp-without-ngrams"
 RECIPES[INEXACT] = _recipe("qwen4exp", *_POOLED)
 
 WINDOWED = (*_PLAIN_WINDOWS, "llama4", "olmo2-windows", "dots3note")
-HYBRID = ("bailingmoe3", "kimi-k3", "lfm2moe", "minimax-01", "nemotron_h_moe", "plamo2")
-OPAQUE = ("glm5-next", "qwen4exp")  # others are of attention alone
+HYBRID = (
+    *("bailingmoe3", "glm5-next", "kimi-k3", "lfm2moe", "minimax-01", "nemotron_h_moe", "plamo2", "qwen4exp"),
+)  # others are of attention alone
 
 RECIPES |= OTHERS

@@ -5,13 +5,14 @@
              | per tensor (K of every layer, then V): type i32, row_bytes u64, one row per cell
 
 Most models have one section. DeepSeek-V3.2 has two, of the same cells: the keys of its attention, and those of the
-indexer that selects what attention reads. The layout differs between builds and models. It is learned from a state of
-known length, and used only if it accounts for every byte.
+indexer that selects what attention reads. In hybrids with an indexer, what cannot be cut stands between the two; pages
+have that of no tokens there. The layout differs between builds and models. It is learned from a state of known length,
+and used only if it accounts for every byte.
 """
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
@@ -45,6 +46,7 @@ class Section:
     shape: bytes
     tensors: tuple[bytes, ...]  # the bytes before the rows of each tensor
     row_bytes: tuple[int, ...]
+    before: bytes = b""  # what cannot be cut, of a sequence without tokens, if it stands before this section
 
     @property
     def bytes_per_token(self) -> int:
@@ -52,14 +54,15 @@ class Section:
 
     @cached_property
     def fixed_bytes(self) -> int:
-        return _SECTION.size + len(self.shape) + _TENSOR.size * len(self.tensors)
+        return len(self.before) + _SECTION.size + len(self.shape) + _TENSOR.size * len(self.tensors)
 
     def nbytes(self, num_cells: int) -> int:
         """An empty section has no shape and no tensors."""
-        return self.fixed_bytes + num_cells * self.bytes_per_token if num_cells else _SECTION.size
+        return self.fixed_bytes + num_cells * self.bytes_per_token if num_cells else len(self.before) + _SECTION.size
 
     def write_frame(self, blob: Raw, offset: int, num_cells: int) -> int:
-        offset = put(blob, offset, _SECTION.pack(self.num_streams, num_cells)) + num_cells * self.cell_bytes
+        offset = put(blob, offset, self.before + _SECTION.pack(self.num_streams, num_cells))
+        offset += num_cells * self.cell_bytes
         return put(blob, offset, self.shape) + _TENSOR.size * len(self.tensors) + num_cells * sum(self.row_bytes)
 
 
@@ -121,10 +124,15 @@ class Layout:
     def _fixed_bytes(self) -> int:
         return len(self.header) + sum(section.fixed_bytes for section in self.sections)
 
+    @cached_property
+    def has_rest_inside(self) -> bool:
+        """Whether what cannot be cut stands between sections, and not behind them."""
+        return any(section.before for section in self.sections)
+
     def section_end(self, num_cells: int) -> int:
         """Offset at which the last section ends and what cannot be cut begins."""
         if num_cells == 0:
-            return len(self.header) + _SECTION.size * len(self.sections)
+            return len(self.header) + sum(section.nbytes(0) for section in self.sections)
         return self._fixed_bytes + num_cells * self.bytes_per_token
 
     def count(self, blob: Raw) -> int:
@@ -184,7 +192,7 @@ class Layout:
         runs = []
         offset, bytes_before = len(self.header), 0
         for section in self.sections:
-            offset += _SECTION.size
+            offset += len(section.before) + _SECTION.size
             runs.append(_Run(offset, bytes_before, np.empty((1, 0), np.uint8), section.cell_bytes))
             offset += len(section.shape)
             bytes_before += section.cell_bytes
@@ -242,6 +250,16 @@ def learn_layout(blob: Raw, end: int, section_end: int) -> Layout | None:
     content = bytes(blob[:section_end])
     for sections in _known_sections(content, HEADER_BYTES, end):
         return Layout(content[:HEADER_BYTES], sections)
+    return None
+
+
+def learn_layout_around(blob: Raw, end: int, rest: bytes, empty_rest: bytes) -> Layout | None:
+    """The same where what cannot be cut, `rest`, stands behind the first section."""
+    content = bytes(blob)
+    for first, first_end in _candidates(content, HEADER_BYTES, end, _TENSORS_PER_LAYER):
+        if content.startswith(rest, first_end):
+            for second, *others in _known_sections(content, first_end + len(rest), end):
+                return Layout(content[:HEADER_BYTES], (first, replace(second, before=empty_rest), *others))
     return None
 
 

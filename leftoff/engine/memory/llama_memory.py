@@ -111,6 +111,11 @@ class LlamaMemory(ABC):
     def page_bytes(self, num_tokens: int) -> int: ...
 
     @property
+    def may_lose(self) -> bool:
+        """Whether llama.cpp may keep more of a sequence than it saves."""
+        return self.kind is MemoryKind.OPAQUE
+
+    @property
     def window_tokens(self) -> int:
         return self._snapshot_size.window_tokens
 

@@ -44,7 +44,7 @@ class PagedMemory(LlamaMemory):
         super().__init__(context, kind, fingerprint, size)
         self._layout = layout
         self._empty_rest = empty_rest
-        self._no_rest = empty_rest[HEADER_BYTES:]
+        self._no_rest = empty_rest[HEADER_BYTES:] if not layout.has_rest_inside else empty_rest[:0]
         self._window = context.model.window
         self._windows = windows
         self._reads_beginnings = reads_beginnings
@@ -54,6 +54,10 @@ class PagedMemory(LlamaMemory):
     @property
     def free_cells(self) -> int:
         return self._cells.num_free
+
+    @property
+    def may_lose(self) -> bool:
+        return self._layout.has_rest_inside
 
     def can_cut(self, seq: int, length: int) -> bool:
         current = self.length(seq)
@@ -98,7 +102,7 @@ class PagedMemory(LlamaMemory):
         num_tokens = last - first
         start, end = self.position(seq, first), self.position(seq, last)
         with self._context.scratch() as scratch:
-            self._context.copy(seq, scratch, start, end)
+            self._share_cells(seq, scratch, start, end)
             if self._reads_beginnings:
                 state = self._context.stage_beginning(scratch, self.page_bytes(num_tokens))
             else:
@@ -163,7 +167,7 @@ class PagedMemory(LlamaMemory):
 
     @property
     def can_draft(self) -> bool:
-        return not (self.has_state and self._windows is not None)
+        return not (self.has_state and (self._windows is not None or self._layout.has_rest_inside))
 
     def _take_back(self, seq: int, length: int) -> int:
         if (held_length := self._held_length) is not None:
@@ -210,10 +214,24 @@ class PagedMemory(LlamaMemory):
 
     def _take_shared(self, seq: int, share: Share) -> None:
         """Shares cells with another sequence, but for those of a window: each has its own."""
-        self._context.copy(share.seq, seq, 0, self.position(share.seq, share.length))
+        self._share_cells(share.seq, seq, 0, self.position(share.seq, share.length))
         self._cells.share(share.seq, seq, share.length)
         if self._windows is not None and self.can_cut(share.seq, share.length):
             self._windows.copy(share.seq, seq, share.length)
+
+    def _share_cells(self, source: int, target: int, start: int, end: int) -> None:
+        """Shares the cells of positions [start, end) with an empty sequence, and the rest with them.
+
+        llama.cpp ends the process when it is to copy a part of a sequence whose rest stands between its sections.
+        """
+        if not self._layout.has_rest_inside:
+            self._context.copy(source, target, start, end)
+            return
+        self._context.copy(source, target)
+        if start > 0 or end < self.position(source, self.length(source)):
+            self._forget_rest(target)
+            self._context.remove(target, end)
+            self._context.remove(target, 0, start)
 
     def _is_alone(self, seq: int) -> bool:
         return self.length(seq) == sum(self._lengths)

@@ -1,8 +1,8 @@
 """Finds the memory kind of a model by trying it: decodes a few tokens, saves, loads and compares byte for byte.
 
 What the model's metadata says is only a candidate. A kind is used if a round trip through pages and snapshot returns
-the same bytes; a model that fails it is treated as *opaque*. Of such a memory nothing else is known, so what goes on
-after loading is compared as well: llama.cpp may load less than it computes with.
+the same bytes; a model that fails it is treated as *opaque*. Where llama.cpp keeps more than it saves, as for a hybrid
+with an indexer or for all that we know of an opaque memory, what goes on after loading is compared as well.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,13 @@ from leftoff.engine.memory.arena import Raw
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.engine.memory.compressed import CompressedMemory
 from leftoff.engine.memory.compressed_layout import learn_compressed_layout
-from leftoff.engine.memory.layout import HEADER_BYTES, Layout, learn_layout, learn_window_layout
+from leftoff.engine.memory.layout import (
+    HEADER_BYTES,
+    Layout,
+    learn_layout,
+    learn_layout_around,
+    learn_window_layout,
+)
 from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.paged import PagedMemory
 from leftoff.engine.memory.whole import WholeMemory
@@ -43,7 +49,7 @@ def probe_memory(context: Context, fingerprint: str) -> LlamaMemory:
     """The memory of this context, of the first kind that passes the round trip."""
     states = _observe(context)
     for memory in _candidates(context, fingerprint, states):
-        if _round_trip(context, memory, states) and (memory.kind is not MemoryKind.OPAQUE or _goes_on(context, memory)):
+        if _round_trip(context, memory, states) and (not memory.may_lose or _goes_on(context, memory)):
             context.clear()
             return memory
     raise EngineError(
@@ -99,6 +105,9 @@ def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginni
         section_end = states.whole.nbytes - (states.rest.nbytes - HEADER_BYTES)
         empty_rest = states.empty_rest
     layout: Layout | None = learn_layout(states.whole, _WHOLE, section_end)
+    if layout is None and not reads_beginnings:
+        rests = (states.rest[HEADER_BYTES:].tobytes(), empty_rest[HEADER_BYTES:].tobytes())
+        layout = learn_layout_around(states.whole, _WHOLE, *rests)
     if layout is None:
         return None
     layout = replace(layout, is_refused_headless=_is_refused_headless(context, layout, states.whole))
@@ -172,11 +181,12 @@ def _goes_on(context: Context, memory: LlamaMemory) -> bool:
     """Whether a sequence that was loaded computes the same as one that was never away."""
     seq = 0
     _refill(context, memory, seq)
+    pages = [memory.save_page(seq, 0, _WHOLE).whole()] if memory.kind.has_pages else []
     snapshot = memory.save_snapshot(seq)
     _decode(context, seq, _WHOLE, _WHOLE + _HALF)
     gone_on = context.get_state(seq).view
     memory.clear()
-    memory.restore(seq, _WHOLE, snapshot=snapshot)
+    memory.restore(seq, _WHOLE, pages=pages, snapshot=snapshot)
     _decode(context, seq, _WHOLE, _WHOLE + _HALF)
     same = np.array_equal(context.get_state(seq).view, gone_on)
     memory.drop(seq)

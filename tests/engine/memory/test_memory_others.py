@@ -5,46 +5,55 @@ import pytest
 
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import EngineError
-from leftoff.engine.memory.base import MemoryKind
+from leftoff.engine.memory.base import MemoryKind, PagePart, Share
 from tests.engine.conftest import SETTINGS
-from tests.engine.scenario import fork, load, prompt, read, save
+from tests.engine.scenario import fork, load, prompt, read, save, with_locked_memory
 from tests.factory import OTHERS, model_path
-from tests.factory.others import HYBRID, INEXACT, OPAQUE, WINDOWED
+from tests.factory.others import HYBRID, INEXACT, WINDOWED
 
 LENGTH = 203
 TAIL = 37
+KINDS = dict.fromkeys(WINDOWED, MemoryKind.WINDOW) | dict.fromkeys(HYBRID, MemoryKind.HYBRID)
 
 
-def kind_of(name: str) -> MemoryKind:
-    kinds = {MemoryKind.WINDOW: WINDOWED, MemoryKind.HYBRID: HYBRID, MemoryKind.OPAQUE: OPAQUE}
-    return next((kind for kind, names in kinds.items() if name in names), MemoryKind.ATTENTION)
+@pytest.mark.parametrize("is_locked", [False, True], ids=["", "through memory for transfers"])
+@pytest.mark.parametrize(
+    ("engine", "kind"), [(name, KINDS.get(name, MemoryKind.ATTENTION)) for name in OTHERS], indirect=["engine"]
+)
+def test_it_is_of_its_kind_and_comes_back_bit_identically(
+    engine: LlamaEngine, kind: MemoryKind, is_locked: bool
+) -> None:
+    assert engine.memory.kind is kind
+    if is_locked:
+        with with_locked_memory(engine, 1 << 20):
+            check_that_it_comes_back(engine)
+    else:
+        check_that_it_comes_back(engine)
 
 
-@pytest.mark.parametrize(("engine", "kind"), [(name, kind_of(name)) for name in OTHERS], indirect=["engine"])
-def test_memory_is_of_its_kind_and_comes_back_bit_identically(engine: LlamaEngine, kind: MemoryKind) -> None:
+def check_that_it_comes_back(engine: LlamaEngine) -> None:
     memory, tokens = engine.memory, prompt(engine, LENGTH + TAIL)
-    assert memory.kind is kind
-    other, is_alone = memory.num_sequences - 1, memory.num_sequences == 1
-    assert is_alone == (kind is MemoryKind.OPAQUE)
-
+    tail = tokens[LENGTH:]
     read(engine, 0, tokens[:LENGTH])
     saved = save(engine, 0)
-    if not is_alone:
-        fork(memory, 0, 1, LENGTH)
-    expected = read(engine, 0, tokens[LENGTH:])
-    if not is_alone:
-        np.testing.assert_array_equal(read(engine, 1, tokens[LENGTH:]), expected)
+    fork(memory, 0, 1, LENGTH)
+    expected = read(engine, 0, tail)
+    np.testing.assert_array_equal(read(engine, 1, tail), expected)
 
     memory.drop(0)
-    load(engine, other, saved)
-    assert save(engine, other).content == saved.content
-    np.testing.assert_array_equal(read(engine, other, tokens[LENGTH:]), expected)
+    load(engine, 2, saved)
+    assert save(engine, 2).content == saved.content
+    np.testing.assert_array_equal(read(engine, 2, tail), expected)
 
-    changed = tokens.copy()
-    changed[LENGTH - 1] = tokens[0]
-    memory.drop(other)
-    read(engine, other, changed[:LENGTH])
-    assert not np.array_equal(read(engine, other, changed[LENGTH:]), expected), "a state wrong by one token must show"
+    # [0 ·· shared with sequence 2 ·· 33)[33 ···· pages ···· LENGTH)
+    parts = [PagePart(saved.pages[0], 33, 50), *(page.whole() for page in saved.pages[1:])]
+    memory.restore(0, LENGTH, share=Share(2, 33), pages=parts, snapshot=saved.snapshot)
+    np.testing.assert_array_equal(read(engine, 0, tail), expected)
+
+    changed = np.append(tokens[: LENGTH - 1], tokens[:1])
+    memory.drop(2)
+    read(engine, 2, changed)
+    assert not np.array_equal(read(engine, 2, tail), expected), "a state wrong by one token must show"
 
 
 def test_a_model_that_computes_otherwise_after_loading_is_refused() -> None:
