@@ -38,6 +38,7 @@ from leftoff.types import Embeddings, Logits
 _NO_ROOM, _ABORTED = 1, 2
 _SEQUENCE_FIELD = slice(4, 8)
 _GO, _STOP = b"\x00", b"\x01"
+_NO_MEMORY = "it has no memory, like diffusion models; leftoff runs models that generate text token by token"
 
 
 @dataclass(frozen=True)
@@ -385,7 +386,7 @@ def create_context(
             return handle
         if handle is not None:
             dll.llama_free(handle)
-        reason = log.take_errors() or "it has no memory"
+        reason = log.take_errors() or _NO_MEMORY
         if shortage := memory_shortage(reason):
             raise OutOfMemoryError(f"no memory for {wanted}: {shortage}")
     raise EngineError(f"llama.cpp made no {wanted.removeprefix('a ')}: {reason}")

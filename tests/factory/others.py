@@ -150,13 +150,13 @@ OTHERS = {
     ),
     "qwen4exp": _recipe("qwen4exp", *_POOLED, _NGRAMS),
 }
-# llama.cpp does not save the positions of the pooled keys of this one, and computes others after loading.
-INEXACT = "qwen4exp-without-ngrams"
-RECIPES[INEXACT] = _recipe("qwen4exp", *_POOLED)
-
 WINDOWED = (*_PLAIN_WINDOWS, "llama4", "olmo2-windows", "dots3note")
 HYBRID = (
     *("bailingmoe3", "glm5-next", "kimi-k3", "lfm2moe", "minimax-01", "nemotron_h_moe", "plamo2", "qwen4exp"),
 )  # others are of attention alone
 
-RECIPES |= OTHERS
+# llama.cpp does not save the positions of the pooled keys of this one, and computes others after loading.
+INEXACT = "qwen4exp-without-ngrams"
+DIFFUSION = "dream"
+
+RECIPES |= OTHERS | {INEXACT: _recipe("qwen4exp", *_POOLED), DIFFUSION: _recipe("dream")}

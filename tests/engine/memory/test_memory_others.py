@@ -9,7 +9,7 @@ from leftoff.engine.memory.base import MemoryKind, PagePart, Share
 from tests.engine.conftest import SETTINGS
 from tests.engine.scenario import fork, load, prompt, read, save, with_locked_memory
 from tests.factory import OTHERS, model_path
-from tests.factory.others import HYBRID, INEXACT, WINDOWED
+from tests.factory.others import DIFFUSION, HYBRID, INEXACT, WINDOWED
 
 LENGTH = 203
 TAIL = 37
@@ -59,3 +59,8 @@ def check_that_it_comes_back(engine: LlamaEngine) -> None:
 def test_a_model_that_computes_otherwise_after_loading_is_refused() -> None:
     with pytest.raises(EngineError, match="does not load the state of this model exactly"):
         LlamaEngine.open(model_path(INEXACT), SETTINGS)
+
+
+def test_a_diffusion_model_is_refused() -> None:
+    with pytest.raises(EngineError, match="models that generate text token by token"):
+        LlamaEngine.open(model_path(DIFFUSION), SETTINGS)
