@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-_COLLECT_SECONDS = 0.015  # a screen shows no more often
+_COLLECT_SECONDS = 0.03  # text that grows so often seems to flow, and every write takes a core from the engine
 _write = C.PyDLL(None).write  # keeps the interpreter's lock, unlike os.write
 _write.argtypes, _write.restype = (C.c_int, C.c_char_p, C.c_size_t), C.c_ssize_t
 
@@ -18,7 +18,7 @@ class LoopBridge:
 
     `loop.call_soon_threadsafe` makes a system call that releases the interpreter's lock: the engine's thread would lose
     it to the loop just when the next batch is to begin. Here a pipe wakes the loop, by a `write` that keeps the lock.
-    Tokens come faster than anybody reads, so calls that are not urgent are collected and made a few milliseconds later.
+    Tokens come faster than anybody reads, so calls that are not urgent are collected, and made a little later.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
