@@ -131,11 +131,6 @@ OTHERS = {
         {"attention.head_count_kv": [0, 2, 0, 0, 2, 0], "feed_forward_length": [0, 0, 128, 0, 0, 128]},
         layers=6,
     ),
-    "plamo2": _recipe(
-        "plamo2",
-        mamba2(Scale()),
-        {"attention.head_count_kv": [0, 2, 0, 2], "ssm.time_step_rank": 4, "ssm.group_count": 0},
-    ),
     # Recurrent layers beside attention to what is selected by the pooled keys of several tokens.
     "glm5-next": _recipe(
         "glm5-next",
@@ -152,11 +147,18 @@ OTHERS = {
 }
 WINDOWED = (*_PLAIN_WINDOWS, "llama4", "olmo2-windows", "dots3note")
 HYBRID = (
-    *("bailingmoe3", "glm5-next", "kimi-k3", "lfm2moe", "minimax-01", "nemotron_h_moe", "plamo2", "qwen4exp"),
+    *("bailingmoe3", "glm5-next", "kimi-k3", "lfm2moe", "minimax-01", "nemotron_h_moe", "qwen4exp"),
 )  # others are of attention alone
 
 # llama.cpp does not save the positions of the pooled keys of this one, and computes others after loading.
 INEXACT = "qwen4exp-without-ngrams"
 DIFFUSION = "dream"
+# llama.cpp computes something else if several sequences have several tokens each in one batch.
+MIXING = "plamo2"
 
 RECIPES |= OTHERS | {INEXACT: _recipe("qwen4exp", *_POOLED), DIFFUSION: _recipe("dream")}
+RECIPES[MIXING] = _recipe(
+    "plamo2",
+    mamba2(Scale()),
+    {"attention.head_count_kv": [0, 2, 0, 2], "ssm.time_step_rank": 4, "ssm.group_count": 0},
+)

@@ -39,9 +39,10 @@ class PagedMemory(LlamaMemory):
         windows: Windows | None,
         *,
         reads_beginnings: bool,
+        num_sequences: int | None = None,
     ) -> None:
         """With `reads_beginnings`, llama.cpp is asked for the attention alone of a state, without the window."""
-        super().__init__(context, kind, fingerprint, size)
+        super().__init__(context, kind, fingerprint, size, num_sequences)
         self._layout = layout
         self._empty_rest = empty_rest
         self._no_rest = empty_rest[HEADER_BYTES:] if not layout.has_rest_inside else empty_rest[:0]

@@ -32,6 +32,7 @@ from leftoff.engine.memory.windows import Windows
 
 _HALF = 8
 _WHOLE = 2 * _HALF
+_MAX_NOISE = 0.5  # of logits beside another sequence: of their deviation. Rounding makes a few thousandths
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,34 @@ def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginni
         if window_layout is None:
             return None
         windows = Windows(context, window_layout)
-    return PagedMemory(context, kind, fingerprint, size, layout, empty_rest, windows, reads_beginnings=reads_beginnings)
+    return PagedMemory(
+        context,
+        kind,
+        fingerprint,
+        size,
+        layout,
+        empty_rest,
+        windows,
+        reads_beginnings=reads_beginnings,
+        num_sequences=1 if kind is MemoryKind.HYBRID and _mixes_sequences(context) else None,
+    )
+
+
+def _mixes_sequences(context: Context) -> bool:
+    """Whether sequences act on each other where a batch has several tokens of both: llama.cpp's PLaMo 2 does so."""
+    if context.settings.num_sequences == 1:
+        return False
+    tokens = (np.arange(_WHOLE) % context.model.vocabulary.size).astype(np.int32)
+    parts = [BatchPart(0, tokens[:_HALF], 0), BatchPart(1, tokens[_HALF:], 0)]
+    seen = []
+    for batch in (parts, parts[1:]):
+        context.clear()
+        row = context.fill_batch(*batch)[-1]
+        context.decode()
+        context.wait()
+        seen.append(context.logits(row).copy())
+    beside, alone = seen
+    return bool(np.sqrt(np.mean((beside - alone) ** 2)) > _MAX_NOISE * alone.std())
 
 
 def _is_refused_headless(context: Context, layout: Layout, whole: Raw) -> bool:

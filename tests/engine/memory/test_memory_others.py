@@ -9,7 +9,7 @@ from leftoff.engine.memory.base import MemoryKind, PagePart, Share
 from tests.engine.conftest import SETTINGS
 from tests.engine.scenario import fork, load, prompt, read, save, with_locked_memory
 from tests.factory import OTHERS, model_path
-from tests.factory.others import DIFFUSION, HYBRID, INEXACT, WINDOWED
+from tests.factory.others import DIFFUSION, HYBRID, INEXACT, MIXING, WINDOWED
 
 LENGTH = 203
 TAIL = 37
@@ -64,3 +64,15 @@ def test_a_model_that_computes_otherwise_after_loading_is_refused() -> None:
 def test_a_diffusion_model_is_refused() -> None:
     with pytest.raises(EngineError, match="models that generate text token by token"):
         LlamaEngine.open(model_path(DIFFUSION), SETTINGS)
+
+
+def test_a_model_that_mixes_sequences_has_one() -> None:
+    with LlamaEngine.open(model_path(MIXING), SETTINGS) as engine:
+        assert (engine.memory.kind, engine.memory.num_sequences) == (MemoryKind.HYBRID, 1)
+        tokens = prompt(engine, LENGTH + TAIL)
+        read(engine, 0, tokens[:LENGTH])
+        saved = save(engine, 0)
+        expected = read(engine, 0, tokens[LENGTH:])
+        engine.memory.drop(0)
+        load(engine, 0, saved)
+        np.testing.assert_array_equal(read(engine, 0, tokens[LENGTH:]), expected)
