@@ -29,6 +29,7 @@ from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.paged import PagedMemory
 from leftoff.engine.memory.whole import WholeMemory
 from leftoff.engine.memory.windows import Windows
+from leftoff.types import Logits, Tokens
 
 _HALF = 8
 _WHOLE = 2 * _HALF
@@ -37,13 +38,17 @@ _MAX_NOISE = 0.5  # of logits beside another sequence: of their deviation. Round
 
 @dataclass(frozen=True)
 class _States:
-    """State of one sequence after 8 and after 16 tokens: the whole, and the rest that cannot be cut back."""
+    """State of one sequence after 8 and after 16 tokens: the whole, and the rest that cannot be cut back.
+
+    `mixes_sequences` says that sequences act on each other where a batch has several tokens of both.
+    """
 
     empty_rest: Raw
     half_whole_bytes: int
     half_rest_bytes: int
     whole: Raw
     rest: Raw
+    mixes_sequences: bool
 
 
 def probe_memory(context: Context, fingerprint: str) -> LlamaMemory:
@@ -79,19 +84,39 @@ def _candidates(context: Context, fingerprint: str, states: _States) -> Iterator
 def _observe(context: Context) -> _States:
     context.clear()
     empty_rest = context.get_state(0, PARTIAL_ONLY).view
-    _decode(context, 0, 0, _HALF)
+    alone = context.logits(_decode(context, 0, 0, _HALF)).copy()
     half_whole, half_rest = context.state_bytes(0), context.state_bytes(0, PARTIAL_ONLY)
     _decode(context, 0, _HALF, _WHOLE)
-    return _States(
-        empty_rest, half_whole, half_rest, context.get_state(0).view, context.get_state(0, PARTIAL_ONLY).view
-    )
+    whole, rest = context.get_state(0).view, context.get_state(0, PARTIAL_ONLY).view
+    return _States(empty_rest, half_whole, half_rest, whole, rest, _mixes_sequences(context, alone))
 
 
-def _decode(context: Context, seq: int, start: int, end: int) -> None:
-    tokens = (np.arange(start, end) % context.model.vocabulary.size).astype(np.int32)
-    context.fill_batch(BatchPart(seq, tokens, start))
+def _mixes_sequences(context: Context, alone: Logits) -> bool:
+    """Whether the first tokens make other logits beside those of another sequence: so they do in llama.cpp's PLaMo 2.
+
+    It is a hybrid, for which llama.cpp computes as many tokens of each sequence together.
+    """
+    if not context.model.is_hybrid or context.settings.num_sequences == 1:
+        return False
+    context.clear()
+    first, second = _tokens(context, 0, _HALF), _tokens(context, _HALF, _WHOLE)
+    row, _ = context.fill_batch(BatchPart(0, first, 0), BatchPart(1, second, 0))
     context.decode()
     context.wait()
+    noise = np.sqrt(np.mean((context.logits(row) - alone) ** 2))
+    return bool(noise > _MAX_NOISE * alone.std())
+
+
+def _decode(context: Context, seq: int, start: int, end: int) -> int:
+    """Decodes tokens of a sequence; returns the row of the last."""
+    (row,) = context.fill_batch(BatchPart(seq, _tokens(context, start, end), start))
+    context.decode()
+    context.wait()
+    return row
+
+
+def _tokens(context: Context, start: int, end: int) -> Tokens:
+    return (np.arange(start, end) % context.model.vocabulary.size).astype(np.int32)
 
 
 def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginnings: bool) -> LlamaMemory | None:
@@ -106,7 +131,7 @@ def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginni
         section_end = states.whole.nbytes - (states.rest.nbytes - HEADER_BYTES)
         empty_rest = states.empty_rest
     layout: Layout | None = learn_layout(states.whole, _WHOLE, section_end)
-    if layout is None and not reads_beginnings:
+    if layout is None and kind is MemoryKind.HYBRID and not reads_beginnings:
         rests = (states.rest[HEADER_BYTES:].tobytes(), empty_rest[HEADER_BYTES:].tobytes())
         layout = learn_layout_around(states.whole, _WHOLE, *rests)
     if layout is None:
@@ -128,25 +153,8 @@ def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginni
         empty_rest,
         windows,
         reads_beginnings=reads_beginnings,
-        num_sequences=1 if kind is MemoryKind.HYBRID and _mixes_sequences(context) else None,
+        num_sequences=1 if states.mixes_sequences else None,
     )
-
-
-def _mixes_sequences(context: Context) -> bool:
-    """Whether sequences act on each other where a batch has several tokens of both: llama.cpp's PLaMo 2 does so."""
-    if context.settings.num_sequences == 1:
-        return False
-    tokens = (np.arange(_WHOLE) % context.model.vocabulary.size).astype(np.int32)
-    parts = [BatchPart(0, tokens[:_HALF], 0), BatchPart(1, tokens[_HALF:], 0)]
-    seen = []
-    for batch in (parts, parts[1:]):
-        context.clear()
-        row = context.fill_batch(*batch)[-1]
-        context.decode()
-        context.wait()
-        seen.append(context.logits(row).copy())
-    beside, alone = seen
-    return bool(np.sqrt(np.mean((beside - alone) ** 2)) > _MAX_NOISE * alone.std())
 
 
 def _is_refused_headless(context: Context, layout: Layout, whole: Raw) -> bool:
