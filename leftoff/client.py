@@ -17,6 +17,7 @@ from leftoff.errors import LeftoffError, reason_of
 
 _PATH = "/v1/chat/completions"
 _SHOWN_CHARACTERS = 500  # of an answer that is not JSON
+_WAY_OUT = "give the address that `leftoff serve` prints"
 
 
 class ClientError(LeftoffError):
@@ -152,8 +153,7 @@ class ChatClient:
             if isinstance(answer, dict):
                 return answer
         raise ClientError(
-            f"{self.url} is no server of leftoff's: {method} {path} is not answered with an object: "
-            "give the address that `leftoff serve` prints"
+            f"{self.url} is no server of leftoff's: {method} {path} is not answered with an object: {_WAY_OUT}"
         )
 
     @contextmanager
@@ -161,10 +161,7 @@ class ChatClient:
         try:
             with self._http.stream(method, path, json=body) as response:
                 if response.headers.get("content-type", "").startswith("text/html") and not response.is_server_error:
-                    raise ClientError(
-                        f"{self.url} answers with a web page, and is no server of leftoff's: "
-                        "give the address that `leftoff serve` prints"
-                    )
+                    raise ClientError(f"{self.url} answers with a web page, and is no server of leftoff's: {_WAY_OUT}")
                 if response.is_error:
                     text = response.read().decode("utf-8", "replace")
                     raise RefusedError(f"{self.url}{path}", response.status_code, text or response.reason_phrase)

@@ -1,4 +1,4 @@
-"""What a setting is: its flag, its environment variable, and how its text is parsed and checked.
+"""A setting: its flag, its environment variable, and how its text is parsed and checked.
 
 It knows no setting by name: all of them are in `config.py`.
 """

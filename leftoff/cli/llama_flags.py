@@ -163,10 +163,9 @@ def _add(parser: CommandLine, foreign: Foreign, option: str, takes: Takes) -> No
 
 def _add_reasoning(parser: CommandLine) -> None:
     """Adds the flags that are variables of chat templates by other names."""
-    readers = {"--reasoning": _thinking, "--reasoning-budget": _budget, "--reasoning-effort": _effort}
-    for option, read in readers.items():
-        short = ("-rea",) if option == "--reasoning" else ()
-        parser.add_argument(option, *short, dest=_KWARGS, action="append", type=read, help=argparse.SUPPRESS)
+    readers = {("--reasoning", "-rea"): _thinking, ("--reasoning-budget",): _budget, ("--reasoning-effort",): _effort}
+    for options, read in readers.items():
+        parser.add_argument(*options, dest=_KWARGS, action="append", type=read, help=argparse.SUPPRESS)
     for option, keeps in (("--reasoning-preserve", True), ("--no-reasoning-preserve", False)):
         values = _template_values(preserve_thinking=keeps)
         parser.add_argument(option, dest=_KWARGS, action="append_const", const=values, help=argparse.SUPPRESS)

@@ -200,7 +200,7 @@ class Model:
         return self.metadata.get("general.name") or self.path.stem
 
     def number(self, key: str) -> int:
-        """What the metadata has under this key of the model's architecture, such as `pooling_type`; 0 if nothing."""
+        """A number of the metadata, such as `pooling_type`, by its key without the architecture; 0 if there is none."""
         return int(self.metadata.get(f"{self.architecture}.{key}") or 0)
 
     def _described(self) -> str:

@@ -146,9 +146,8 @@ OTHERS = {
     "qwen4exp": _recipe("qwen4exp", *_POOLED, _NGRAMS),
 }
 WINDOWED = (*_PLAIN_WINDOWS, "llama4", "olmo2-windows", "dots3note")
-HYBRID = (
-    *("bailingmoe3", "glm5-next", "kimi-k3", "lfm2moe", "minimax-01", "nemotron_h_moe", "qwen4exp"),
-)  # others are of attention alone
+# The others have attention alone.
+HYBRID = ("bailingmoe3", "glm5-next", "kimi-k3", "lfm2moe", "minimax-01", "nemotron_h_moe", "qwen4exp")
 
 # llama.cpp does not save the positions of the pooled keys of this one, and computes others after loading.
 INEXACT = "qwen4exp-without-ngrams"

@@ -1,7 +1,7 @@
 /** The engine: models, memory, machine, settings, and the lines that connect clients. */
 
 import { CopyButton } from "../shared/copy.js";
-import { budget, count, size } from "../shared/format.js";
+import { budget, count, MIB, NO_LIMIT, size } from "../shared/format.js";
 import { html, useState } from "../shared/html.js";
 import { ask, problemWith } from "../shared/http.js";
 import { modelOf, query, useModels } from "../shared/models.js";
@@ -16,8 +16,6 @@ import { Problem, useServer } from "../shared/server.js";
  *   rates: Record<string, number>, settings: Record<string, unknown>, clients: {name: string, line: string}[],
  *   cramped_agents: string}} Engine
  */
-
-const NO_LIMIT = 2 ** 30; // MiB
 
 export function EngineView() {
   const [numSwitched, setNumSwitched] = useState(0);
@@ -178,6 +176,6 @@ const settingRows = ({ settings }) =>
  * @param {unknown} value
  */
 function settingText(name, value) {
-  if (name === "ram" && value === NO_LIMIT) return "no limit";
+  if (name === "ram" && Number(value) * MIB >= NO_LIMIT) return "no limit";
   return Array.isArray(value) ? value.join(", ") : String(value);
 }

@@ -2,7 +2,8 @@
 
 const GROUPED = new Intl.NumberFormat("en-US");
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
-const NO_LIMIT = 2 ** 50; // as the server counts it, in bytes
+export const MIB = 2 ** 20;
+export const NO_LIMIT = 2 ** 50; // as the server counts it, in bytes
 
 /** @param {number} number */
 export const count = (number) => GROUPED.format(Math.round(number));

@@ -234,7 +234,7 @@ def tier_view(tier: Tier, tenant: Tenant) -> TierView:
 
 @dataclass(frozen=True)
 class _Held:
-    """What a tree holds. Pages that nodes or points share count once."""
+    """The size of a tree. Pages that nodes or points share count once."""
 
     num_bytes: int
     num_points: int

@@ -1,4 +1,4 @@
-"""What `DELETE /cache` deletes: what models have in RAM, on disk and in the store, and what belongs to none of them."""
+"""`DELETE /cache`: removes namespaces from RAM, disk and store, of one model or of all, and data that models share."""
 
 import asyncio
 from collections import Counter
@@ -28,7 +28,7 @@ class Deletion:
         self._problems: list[Exception] = []
 
     async def of_models(self, model: str | None) -> None:
-        """What the model has that a request names, or what all have, whether or not they are open."""
+        """Deletes from the model of that name, or from all models, whether or not they are open."""
         named = [self._hosts.named(model)] if model else self._hosts.listed()
         hosts = [] if model and named[0].opened is None else self._hosts.opened(model)
         for host in hosts:
@@ -41,14 +41,14 @@ class Deletion:
                 await self._attempt(self._of_host(opened))
 
     async def of_no_model(self) -> None:
-        """What models share, and what encoders have."""
+        """Deletes kept headers, which models share, and the vectors of encoders."""
         for encoder in self._hosts.encoders:
             encoder.embeddings.forget(self._is_meant)
         first = self._hosts.first
         await self._attempt(aside(first, lambda: first.forget_headers(self._is_meant)))
 
     async def end(self) -> dict[str, int]:
-        """What was freed, once all is deleted. Raises a 503 if something is not."""
+        """Waits for deletions in other threads; returns the numbers. Raises a 503 if one has failed."""
         await self._attempt(self._elsewhere_done())
         if self._problems:
             raise _not_deleted(self._problems[0]) from self._problems[0]

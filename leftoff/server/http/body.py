@@ -162,7 +162,7 @@ def _wrong_field(error: msgspec.ValidationError, kind: Any, sent: Callable[[], A
 
 
 def _in_words(problem: str) -> str:
-    """What msgspec says is wrong, in the words of those who write JSON rather than Python."""
+    """A message of msgspec with the types of JSON in place of those of Python."""
     found = _EXPECTED.fullmatch(problem)
     if found is None:
         return problem.replace("Invalid enum value", "is")

@@ -236,5 +236,5 @@ def _is_many(value: Any) -> bool:  # noqa: ANN401
 
 
 def _name(value: object) -> str:
-    """What a value of JSON is called in an error."""
+    """The type of a JSON value, for an error message."""
     return _NAMES[type(value)]
