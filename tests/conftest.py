@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import ssl
+import tempfile
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -18,6 +19,10 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from tests.patience import PATIENCE_S
 
 pytest_plugins = ("tests.server.fixtures",)
+
+# Else a server that deletes its cache deletes that of who runs the tests, and is in the way of one of another worker.
+_caches = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = _caches.name
 
 os.environ["LEFTOFF_DISK"] = "0"
 os.environ["LEFTOFF_DRAFT"] = "off"  # whether drafts pay depends on the machine
@@ -71,6 +76,10 @@ def pytest_sessionstart() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_unconfigure() -> None:
+    _caches.cleanup()
 
 
 def pytest_collection_finish() -> None:
