@@ -29,7 +29,6 @@ from leftoff.scheduler.waking import Waking
 logger = logging.getLogger(__name__)
 
 _MAX_AHEAD = 4
-_REST_S = 0.03  # about as long as a group of pages takes: who asks sooner is never held up by one
 
 
 class Scheduler:
@@ -140,11 +139,6 @@ class Scheduler:
             return not self._batcher.waits or has_run_errand
         return has_run_errand
 
-    @property
-    def rest_s(self) -> float:
-        """How long to wait with `tidy`, where it may hold a request up: a reply is often followed by one at once."""
-        return max(0.0, _REST_S - self.waking.idle_s) if self.cache.memory.group_bytes else 0.0
-
     def tidy(self) -> None:
         """Writes behind and makes memory ready, until a request comes. Called when there is nothing to do."""
         self.cache.save_idle(lambda: bool(self._waiting))
@@ -184,7 +178,15 @@ class Scheduler:
         self._sweep()
 
     def _admit(self) -> None:
-        """Gives slots to waiting runs, in order; a run that is worth holding back lets later ones pass."""
+        """Gives slots to waiting runs, and to those that are handed over meanwhile: one batch reads them all."""
+        num_runs = len(self.runs)
+        self._admit_waiting()
+        if len(self.runs) > num_runs:
+            time.sleep(0)  # gives up the GIL, for which requests wait that came at the same time
+            self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
+        """In order; a run that is worth holding back lets later ones pass."""
         self._open()
         if self._is_full or self.engine.is_asleep:  # asleep also if a run has come since the gate was asked
             return

@@ -66,27 +66,23 @@ class Worker:
         made.set_result(scheduler)
         while not self._stopping.is_set():
             self._run_calls()
-            idle_seconds = self._work(scheduler)
-            if idle_seconds and not self._calls:
-                scheduler.wait(idle_seconds)
+            if self._work(scheduler):
+                continue
+            if not self._calls:
+                scheduler.wait(_IDLE_SECONDS)
         self._end(scheduler)
 
-    def _work(self, scheduler: Scheduler) -> float:
-        """One step, or idle work if there is nothing to decode. An error fails the running jobs, not the thread.
-
-        Returns how many seconds to wait for something to do.
-        """
+    def _work(self, scheduler: Scheduler) -> bool:
+        """One step, or idle work if there is nothing to decode. An error fails the running jobs, not the thread."""
         with scheduler.cache.lock:
             try:
                 if scheduler.step():
-                    return 0.0
-                if rest_s := scheduler.rest_s:
-                    return rest_s
+                    return True
                 scheduler.tidy()
             except Exception as error:
                 logger.exception("an unforeseen error on the engine's thread")
                 scheduler.fail(scheduler.runs, error)
-        return _IDLE_SECONDS
+        return False
 
     def _end(self, scheduler: Scheduler) -> None:
         """Cancels all jobs, answers all calls and saves the cache; then answers what was called while it was saved."""

@@ -137,6 +137,26 @@ def test_short_prompts_are_read_together(architecture: str) -> None:
             assert_greedy(scheduler.engine, tokens, recorder.tokens)
 
 
+def test_a_prompt_that_comes_while_another_begins_is_read_with_it() -> None:
+    with scheduler_for("llama", slots=2) as scheduler:
+        scheduler.cache.costs.prefill_tokens_per_ms = 1.0
+        asked: list[Recorder] = []
+        other = threading.Thread(target=lambda: asked.append(ask(scheduler, prompt(scheduler, 30, seed=2))[1]))
+        start = scheduler._start
+
+        def start_late(run: Run) -> bool:
+            if not asked:
+                other.start()
+                other.join(PATIENCE_S)
+            return start(run)
+
+        scheduler._start = start_late  # type: ignore[method-assign]
+        asked_first = ask(scheduler, prompt(scheduler, 20, seed=1))[1]
+        scheduler.step()
+        assert [len(recorder.tokens) for recorder in (asked_first, *asked)] == [1, 1]
+        run(scheduler)
+
+
 def test_two_prompts_are_read_together_if_there_are_cells_for_both() -> None:
     with scheduler_for("llama", slots=3, num_cells=256) as scheduler:
         scheduler.cache.costs.prefill_tokens_per_ms = 10.0

@@ -14,7 +14,6 @@ from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.scheduler.worker import Worker
 from leftoff.types import Prompt
-from tests.engine.scenario import with_locked_memory
 from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 from tests.scheduler.recorder import Recorder, prompt
@@ -63,20 +62,6 @@ def test_a_call_whose_caller_has_gone_does_no_harm(worker: Worker) -> None:
     has_gone.set()
     assert ended(running) is Finish.LENGTH
     assert worker.call(lambda: 2).result(PATIENCE_S) == 2
-
-
-def test_where_saving_holds_requests_up_it_leaves_time_for_one_that_follows_at_once(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    idle_s: list[float] = []
-    scheduler = worker.scheduler
-    with with_locked_memory(scheduler.engine, 1 << 22):
-        until(lambda: scheduler.waking.idle_s > 0.03)
-        monkeypatch.setattr(scheduler.cache, "save_idle", lambda _: idle_s.append(scheduler.waking.idle_s))
-        assert ended(submit(worker, 40, max_tokens=3)) is Finish.LENGTH
-        num_calls = len(idle_s)
-        until(lambda: len(idle_s) > num_calls)
-    assert min(idle_s) >= 0.03
 
 
 def test_who_comes_while_the_disk_is_written_is_answered(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
