@@ -10,6 +10,7 @@ TESTS = Path(__file__).parent
 TIMED = {
     "behaviour/kill_server.py": "kills at random moments",
     "behaviour/test_structured.py": "a thread is busy for longer than a limit",
+    "cache/test_save_steps.py": "threads that take their time to copy",
     "cli/test_serve_handles.py": "the processor time that a waiting server uses",
     "cluster/test_app.py": "looks again and again, on an event loop",
     "cluster/test_index.py": "looks again and again, on an event loop",

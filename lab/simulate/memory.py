@@ -20,7 +20,8 @@ class PaperMemory:
     """Implements `engine.base.Memory`. `loaded_bytes` and `saved_bytes` tell what went in and out."""
 
     fingerprint = "paper"
-    group_bytes = window_tokens = 0
+    group_bytes = step_bytes = window_tokens = 0
+    is_copying = False
 
     def __init__(
         self, kind: MemoryKind, cell_bytes: int, fixed_snapshot_bytes: int, *, num_sequences: int, num_cells: int

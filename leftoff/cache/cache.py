@@ -200,10 +200,10 @@ class Cache:
 
     # --- keeping
 
-    def save_idle(self, is_wanted: Callable[[], bool] = lambda: False) -> None:
+    def save_idle(self, is_wanted: Callable[[], bool] | None = None) -> None:
         """Writes behind. To be called when nothing runs. Stops as soon as a request `is_wanted`."""
         for sequence in self.sequences.idle:
-            if is_wanted():
+            if is_wanted is not None and is_wanted():
                 return
             if not sequence.is_saved:
                 self.tiers.write_behind(sequence, is_wanted)

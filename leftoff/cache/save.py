@@ -19,6 +19,7 @@ from leftoff.picture_tokens import cuts_picture, whole
 from leftoff.types import Logits, Tokens
 
 _MOST_OF_A_GROUP = 0.75  # of the bytes that one call moves best
+_LOOK_S, _PATIENCE_S = 0.001, 1.0  # between looks whether threads have copied, and for all of them
 
 
 @dataclass(frozen=True)
@@ -107,28 +108,39 @@ class Saver:
             if self.save_until(path, end):
                 return
 
-    def save_if_cheap(self, path: SavePath, is_wanted: Callable[[], bool]) -> None:
+    def save_if_cheap(self, path: SavePath, is_wanted: Callable[[], bool] | None = None) -> None:
         """Saves the whole sequence, if only stale points must be evicted for it: the engine still holds it.
 
-        As soon as the engine `is_wanted`, only a part of the pages: as many as one call moves at a time.
+        With `is_wanted` in small steps; as soon as the engine is wanted, it stops.
         """
         lacking = self.lacking_bytes(path.match, path.length)
         if not lacking or not self._is_whole(path) or not self._budget.evict_stale(lacking):
             return
-        if self._memory.group_bytes and self._whole_page_bytes and not self._save_in_groups(path, is_wanted):
+        is_slow = self._memory.step_bytes and self._whole_page_bytes
+        if is_wanted is not None and is_slow and not self._save_in_steps(path, is_wanted):
             return
         self.save_until(path, path.length)
 
-    def _save_in_groups(self, path: SavePath, is_wanted: Callable[[], bool]) -> bool:
-        """Saves all whole pages. False if it had to stop."""
+    def _save_in_steps(self, path: SavePath, is_wanted: Callable[[], bool]) -> bool:
+        """Saves all whole pages. False if it had to stop.
+
+        Each step begins when threads have copied what the one before it has moved: a request that comes never waits
+        for them.
+        """
         missing = list(self._missing_pages(path, path.length - path.length % self._page_tokens))
-        group = max(1, self._memory.group_bytes // self._whole_page_bytes)
-        for first in range(0, len(missing), group):
-            pages = missing[first : first + group]
+        num_pages = max(1, self._memory.step_bytes // self._whole_page_bytes)
+        for first in range(0, len(missing), num_pages):
+            pages = missing[first : first + num_pages]
+            self._wait_for_copies(is_wanted)
             if is_wanted() or not self._budget.evict_stale(self._nbytes(pages)):
                 return False
             self._save_pages(path, pages)
         return True
+
+    def _wait_for_copies(self, is_wanted: Callable[[], bool]) -> None:
+        until = time.monotonic() + _PATIENCE_S
+        while self._memory.is_copying and not is_wanted() and time.monotonic() < until:
+            time.sleep(_LOOK_S)
 
     def lacking_bytes(self, match: Match, length: int) -> int:
         """About how many bytes of a sequence the tier does not have; 0 if it has all of them."""

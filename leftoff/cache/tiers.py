@@ -89,14 +89,14 @@ class Tiers:
         self.ram.insert(sequence.namespace, sequence.tokens)
         self.ram.forget_oldest(self._seen_tokens)
 
-    def write_behind(self, sequence: EngineSequence, is_wanted: Callable[[], bool] = lambda: False) -> None:
+    def write_behind(self, sequence: EngineSequence, is_wanted: Callable[[], bool] | None = None) -> None:
         """Copies an idle sequence that stays in the engine: to RAM if nothing recent is evicted for it, and below.
 
         As soon as the engine `is_wanted` for something else it stops, and goes on the next time.
         """
         path = self._saver.path(sequence)
         self._saver.save_if_cheap(path, is_wanted)
-        if is_wanted():
+        if is_wanted is not None and is_wanted():
             sequence.written_in_part()
             return
         sequence.written_behind()

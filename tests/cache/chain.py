@@ -55,6 +55,8 @@ class ChainMemory:
 
     fingerprint = "chain"
     group_bytes: int = 0
+    step_bytes: int = 0
+    is_copying: bool = False
 
     def __init__(
         self,

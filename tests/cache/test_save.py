@@ -1,5 +1,6 @@
 """Pages are made for gaps only, cut at whole pages; and when the budget is small, an earlier resume point is kept."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -244,13 +245,37 @@ def test_window_pages_of_a_snapshot_that_is_refused_are_released() -> None:
 @pytest.mark.parametrize("kind", PAGED)
 def test_a_save_stops_for_a_request_and_goes_on_later(kind: MemoryKind) -> None:
     bench = Bench(kind)
-    bench.memory.group_bytes = 2 * bench.memory.page_bytes(PAGE_TOKENS)  # as where state moves to a GPU
+    bench.memory.step_bytes = 2 * bench.memory.page_bytes(PAGE_TOKENS)  # as where state moves to a GPU
     saver = Saver(bench.memory, Costs(), bench.tier, PAGE_TOKENS)
     sequence = bench.read(run((1, 200)))
     asked = iter([False, False, True])
     saver.save_if_cheap(saver.path(sequence), lambda: next(asked))
-    assert bench.memory.saved == [(0, 32), (32, 64), (64, 96), (96, 128)], "two groups of two pages"
+    assert bench.memory.saved == [(0, 32), (32, 64), (64, 96), (96, 128)], "two steps of two pages"
     assert saver.lacking_bytes(saver.path(sequence).match, 200)
     saver.save_if_cheap(saver.path(sequence), lambda: False)
     assert bench.memory.saved[4:] == [(128, 160), (160, 192), (192, 200)]
     assert not saver.lacking_bytes(saver.path(sequence).match, 200)
+
+
+def test_a_step_waits_for_copies_until_a_request_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(MemoryKind.ATTENTION)
+    bench.memory.step_bytes = 2 * bench.memory.page_bytes(PAGE_TOKENS)
+    saver = Saver(bench.memory, Costs(), bench.tier, PAGE_TOKENS)
+    sequence = bench.read(run((1, 200)))
+    looks: list[int] = []
+
+    def copies(_: float) -> None:
+        looks.append(len(bench.memory.saved))
+        bench.memory.is_copying = len(looks) == 1
+
+    monkeypatch.setattr(time, "sleep", copies)
+    bench.memory.is_copying = True
+    saver.save_if_cheap(saver.path(sequence), lambda: len(looks) > 3)
+    assert looks == [0, 0], "nothing is saved before the copies are made"
+    assert not saver.lacking_bytes(saver.path(sequence).match, 200)
+
+    sequence = bench.read(run((2, 200)))
+    num_saved, bench.memory.is_copying = len(bench.memory.saved), True
+    monkeypatch.setattr(time, "sleep", looks.append)
+    saver.save_if_cheap(saver.path(sequence), lambda: len(looks) > 3)
+    assert len(bench.memory.saved) == num_saved, "the request does not wait"

@@ -158,6 +158,16 @@ class Memory(Protocol):
         ...
 
     @property
+    def step_bytes(self) -> int:
+        """About how many bytes of pages to save at a time when nothing runs: a request that comes waits for them."""
+        ...
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether threads still copy what was saved: the next transfer may have to wait for them."""
+        ...
+
+    @property
     def window_tokens(self) -> int:
         """How many positions before its own a snapshot needs window pages of; 0 if there is no sliding window."""
         ...

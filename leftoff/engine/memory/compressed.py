@@ -41,6 +41,10 @@ class CompressedMemory(LlamaMemory):
     def group_bytes(self) -> int:
         return self._context.staging.group_bytes  # every call reads the whole state
 
+    @property
+    def step_bytes(self) -> int:
+        return self.group_bytes
+
     def can_cut(self, seq: int, length: int) -> bool:
         return length == 0 or (length == self.length(seq) and seq not in self._spoiled)
 

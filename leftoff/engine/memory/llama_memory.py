@@ -15,6 +15,8 @@ from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapsh
 from leftoff.picture_tokens import Pictures, PictureSpan, lag_at, pictures_in, uncut
 from leftoff.types import Tokens
 
+_STEPS_OF_A_GROUP = 4
+
 
 @dataclass(frozen=True)
 class SnapshotSize:
@@ -102,6 +104,14 @@ class LlamaMemory(ABC):
     def group_bytes(self) -> int:
         staging = self._context.staging
         return staging.group_bytes if staging.is_locked else 0
+
+    @property
+    def step_bytes(self) -> int:
+        return self.group_bytes // _STEPS_OF_A_GROUP
+
+    @property
+    def is_copying(self) -> bool:
+        return self._context.staging.is_lent
 
     @property
     def is_asleep(self) -> bool:

@@ -41,11 +41,16 @@ class LockedArea:
             self._lent[start] = start + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
             return part
 
+    @property
+    def is_lent(self) -> bool:
+        with self._lock:
+            self._free_returned()
+            return bool(self._lent)
+
     def _wait_for_hole(self, nbytes: int) -> int | None:
         until = time.monotonic() + self._patience_s
         while True:
-            while not self._returned.empty():
-                self._free(self._returned.get())
+            self._free_returned()
             if (start := self._hole(nbytes)) is not None:
                 return start
             try:
@@ -61,6 +66,10 @@ class LockedArea:
                 return start
             start = end
         return start if start + nbytes <= self.nbytes else None
+
+    def _free_returned(self) -> None:
+        while not self._returned.empty():
+            self._free(self._returned.get())
 
     def _free(self, part: Raw) -> None:
         assert self._memory is not None

@@ -82,6 +82,11 @@ class Staging:
         return self._locked.nbytes
 
     @property
+    def is_lent(self) -> bool:
+        """Whether some of the locked memory is in use."""
+        return self._locked.is_lent
+
+    @property
     def group_bytes(self) -> int:
         """The most bytes of pages worth moving in one transfer, of several that follow each other."""
         return self._locked.nbytes // _GROUPS_AT_ONCE or _GROUP_BYTES

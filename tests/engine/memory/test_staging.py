@@ -114,9 +114,11 @@ def test_whoever_looks_at_a_buffer_waits_for_its_bytes() -> None:
     blocked = [staging._store_threads.submit(go_on.wait, PATIENCE_S) for _ in range(8)]
     kept = [staging.keep(chunk, 1 << 10) for _ in range(4)]
     del chunk
+    assert staging.is_lent
     go_on.set()
     assert all(each.result() for each in blocked)
     assert all((buffer.view == 7).all() for buffer in kept)
+    assert until(lambda: not staging.is_lent)
     staging.close()
 
 
