@@ -1,6 +1,6 @@
 """A restored state is the state: for every architecture, bit for bit, with a control that a wrong one would show."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,18 +9,55 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
 from leftoff.engine.memory.base import MemoryKind, PagePart, Share
 from leftoff.types import Logits, Tokens
+from tests.engine.conftest import SETTINGS
 from tests.engine.scenario import Saved, cold, fork, load, prompt, read, reply, save
 from tests.factory import ARCHITECTURES
 from tests.scheduler.recorder import ROUNDING, assert_greedy
 
-# Past the window of the sliding-window models, and no multiple of a page, chunk or tile.
-LENGTH = 203
-TAIL = 37
-REPLY = 12
+# Past the windows and the longest compressed row, which is of 128 tokens, and no multiple of a page, chunk or tile.
+LENGTH = 141
+TAIL = 23  # three of them are more than a tile
+REPLY = 8
 # Pieces of less than 64 tokens are added up cell by cell, wherever the cells lie.
 PIECE = 32
 
 pytestmark = pytest.mark.parametrize("engine", ARCHITECTURES, indirect=True)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A prompt, and what an engine that never stopped says after it: the measure of the tests."""
+
+    tokens: Tokens
+    logits: Logits
+    replied: list[int]
+    after: list[Logits]
+
+
+@dataclass(frozen=True)
+class Forks:
+    """A beginning with several tails, what is said after each alone, and how far that moves beside each other."""
+
+    shared: Tokens
+    tails: list[Tokens]
+    alone: list[Logits]
+    noise: float
+
+
+@pytest.fixture(scope="module")
+def told(engine: LlamaEngine) -> Told:
+    tokens = prompt(engine, LENGTH + TAIL)
+    return Told(tokens, *cold(engine, tokens, REPLY))
+
+
+@pytest.fixture(scope="module")
+def forks(engine: LlamaEngine) -> Forks:
+    return forks_of(engine, prompt(engine, LENGTH), [prompt(engine, TAIL, seed=10 + index) for index in range(3)])
+
+
+def forks_of(engine: LlamaEngine, shared: Tokens, tails: list[Tokens]) -> Forks:
+    alone = [cold(engine, np.concatenate([shared, tail]))[0] for tail in tails]
+    return Forks(shared, tails, alone, batching_noise(engine, shared, tails, alone))
 
 
 def cut_back_with(engine: LlamaEngine, seq: int, saved: Saved) -> None:
@@ -39,9 +76,8 @@ def wrong_by_one(engine: LlamaEngine, tokens: Tokens) -> Saved:
     return saved
 
 
-def test_one_sequence_goes_on_bit_identically(engine: LlamaEngine) -> None:
-    tokens = prompt(engine, LENGTH + TAIL)
-    expected, expected_reply, expected_after = cold(engine, tokens, REPLY)
+def test_one_sequence_goes_on_bit_identically(engine: LlamaEngine, told: Told) -> None:
+    tokens, expected = told.tokens, told.logits
     wrong = wrong_by_one(engine, tokens[:LENGTH])
     other = engine.memory.num_sequences - 1
 
@@ -65,8 +101,8 @@ def test_one_sequence_goes_on_bit_identically(engine: LlamaEngine) -> None:
     np.testing.assert_array_equal(gone_on, expected)
     np.testing.assert_array_equal(after_cut, expected)
     np.testing.assert_array_equal(after_load, expected)
-    assert replied == expected_reply
-    np.testing.assert_array_equal(after, expected_after)
+    assert replied == told.replied
+    np.testing.assert_array_equal(after, told.after)
     assert not np.array_equal(control, expected), "a state wrong by one token must show"
 
 
@@ -102,21 +138,20 @@ def test_saved_bytes_come_back_unchanged_from_any_sequence(engine: LlamaEngine) 
     assert lives == 1 or changed.content != saved[0].content
 
 
-def test_pages_load_in_parts_and_on_top_of_shared_cells(engine: LlamaEngine) -> None:
+def test_pages_load_in_parts_and_on_top_of_shared_cells(engine: LlamaEngine, told: Told) -> None:
     memory = engine.memory
     if not memory.kind.has_pages:
         with pytest.raises(InputError, match="no pages"):
             memory.save_page(0, 0, 1)
         return
-    tokens = prompt(engine, LENGTH + TAIL)
-    expected, _, _ = cold(engine, tokens)
+    tokens = told.tokens
     read(engine, 0, tokens[:LENGTH])
     saved = save(engine, 0, page_tokens=80)
     first = saved.pages[0]
     parts = [PagePart(first, 0, 33), PagePart(first, 33, 80), *(page.whole() for page in saved.pages[1:])]
     memory.drop(0)
     memory.restore(1, LENGTH, pages=parts, snapshot=saved.snapshot)
-    np.testing.assert_array_equal(read(engine, 1, tokens[LENGTH:]), expected)
+    np.testing.assert_array_equal(read(engine, 1, tokens[LENGTH:]), told.logits)
 
     # [0 ·· shared with sequence 1 ·· 33)[33 ···· pages ···· LENGTH)
     memory.restore(2, LENGTH, share=Share(1, 33), pages=parts[1:], snapshot=saved.snapshot)
@@ -127,35 +162,24 @@ def test_pages_load_in_parts_and_on_top_of_shared_cells(engine: LlamaEngine) -> 
     assert_greedy(engine, tokens, replied)
 
 
-def test_forks_diverge_without_touching_each_other(engine: LlamaEngine) -> None:
-    memory = engine.memory
-    shared = prompt(engine, LENGTH)
-    tails = [prompt(engine, TAIL, seed=10 + index) for index in range(3)]
-    runs = [cold(engine, np.concatenate([shared, tail]))[0] for tail in tails]
-    noise = batching_noise(engine, shared, tails, runs)
-
-    read(engine, 0, shared)
+def test_forks_diverge_without_touching_each_other(engine: LlamaEngine, forks: Forks) -> None:
+    read(engine, 0, forks.shared)
     for target in (1, 2):
-        fork(memory, 0, target, LENGTH)
-    rows = engine.decode([Work(seq, tails[seq]) for seq in range(3)])
+        fork(engine.memory, 0, target, LENGTH)
+    rows = engine.decode([Work(seq, tail) for seq, tail in enumerate(forks.tails)])
     logits = [engine.logits(row).copy() for row in rows]
-    for expected, found in zip(runs, logits, strict=True):
-        assert np.abs(found - expected).max() <= noise
-    assert np.abs(logits[0] - logits[1]).max() > 5 * noise, "the forks must differ visibly"
+    for expected, found in zip(forks.alone, logits, strict=True):
+        assert np.abs(found - expected).max() <= forks.noise
+    assert np.abs(logits[0] - logits[1]).max() > 5 * forks.noise, "the forks must differ visibly"
     replies = [reply(engine, seq, logits[seq], REPLY)[0] for seq in range(3)]
-    for tail, replied in zip(tails, replies, strict=True):
-        assert_greedy(engine, np.concatenate([shared, tail]), replied, max(ROUNDING, noise))
+    for tail, replied in zip(forks.tails, replies, strict=True):
+        assert_greedy(engine, np.concatenate([forks.shared, tail]), replied, max(ROUNDING, forks.noise))
 
 
-def test_a_fork_saved_and_loaded_again_goes_on(engine: LlamaEngine) -> None:
+def test_a_fork_saved_and_loaded_again_goes_on(engine: LlamaEngine, forks: Forks) -> None:
     memory = engine.memory
-    shared, tail = prompt(engine, LENGTH), prompt(engine, TAIL, seed=20)
-    whole = np.concatenate([shared, tail])
-    other_tail = tail[::-1]
-    runs = [cold(engine, np.concatenate([shared, one]))[0] for one in (tail, other_tail)]
-    expected, noise = runs[0], batching_noise(engine, shared, [tail, other_tail], runs)
-
-    read(engine, 0, shared)
+    tail, other_tail = forks.tails[:2]
+    read(engine, 0, forks.shared)
     fork(memory, 0, 1, LENGTH)
     read(engine, 0, other_tail)
     fork_logits = read(engine, 1, tail)
@@ -163,11 +187,11 @@ def test_a_fork_saved_and_loaded_again_goes_on(engine: LlamaEngine) -> None:
     memory.drop(1)
     load(engine, 2, saved)
     assert save(engine, 2).content == saved.content
-    assert np.abs(fork_logits - expected).max() <= noise
+    assert np.abs(fork_logits - forks.alone[0]).max() <= forks.noise
     replied, _ = reply(engine, 2, fork_logits, REPLY)
     other = read(engine, 0, tail)
-    assert np.abs(other - expected).max() > 10 * noise, "another past must show"
-    assert_greedy(engine, whole, replied)
+    assert np.abs(other - forks.alone[0]).max() > 10 * forks.noise, "another past must show"
+    assert_greedy(engine, np.concatenate([forks.shared, tail]), replied)
 
 
 def test_three_interleaved_sequences_reply_as_if_alone(engine: LlamaEngine) -> None:
@@ -218,24 +242,28 @@ def test_cutting_back_without_a_snapshot(engine: LlamaEngine) -> None:
 
 def test_a_window_that_forgot_says_so_and_comes_back(engine: LlamaEngine) -> None:
     """So many tokens that the cells of the window have been used several times over."""
-    memory = engine.memory
-    if not engine.model.window or not memory.kind.has_pages:
-        assert memory.kind is not MemoryKind.WINDOW
+    if not engine.model.window or not engine.memory.kind.has_pages:
+        assert engine.memory.kind is not MemoryKind.WINDOW
         return
-    tokens = prompt(engine, 1500 + TAIL)
-    tails = [tokens[1500:], tokens[1500:][::-1]]
-    runs = [cold(engine, np.concatenate([tokens[:1500], tail]))[0] for tail in tails]
-    expected, noise = runs[0], batching_noise(engine, tokens[:1500], tails, runs)
-    read(engine, 0, tokens[:1500])
+    # A window has cells for a micro-batch beside it: with short ones there are few.
+    with LlamaEngine.open(engine.model.path, replace(SETTINGS, micro_batch_tokens=64)) as small:
+        check_that_it_forgets_and_comes_back(small, num_tokens=500)
+
+
+def check_that_it_forgets_and_comes_back(engine: LlamaEngine, num_tokens: int) -> None:
+    memory, tokens = engine.memory, prompt(engine, num_tokens + TAIL)
+    tail = tokens[num_tokens:]
+    forks = forks_of(engine, tokens[:num_tokens], [tail, tail[::-1]])
+    read(engine, 0, forks.shared)
     saved = save(engine, 0)
-    read(engine, 0, tokens[1500:])
-    assert_cannot_cut(engine, 700)
+    read(engine, 0, tail)
+    assert_cannot_cut(engine, num_tokens // 2)
     memory.drop(0)
     load(engine, 1, saved)
     assert save(engine, 1).content == saved.content
-    logits = read(engine, 1, tokens[1500:])
+    logits = read(engine, 1, tail)
     # The cells of the window lie elsewhere now, which moves the rounding as a neighbour in the batch does.
-    assert np.abs(logits - expected).max() <= noise
+    assert np.abs(logits - forks.alone[0]).max() <= forks.noise
 
 
 def assert_cannot_cut(engine: LlamaEngine, length: int) -> None:
