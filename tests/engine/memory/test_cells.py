@@ -14,7 +14,7 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.cells import CellMap
 from leftoff.types import Tokens
-from tests.engine.scenario import Saved, cold, fork, load, prompt, read, reply, save
+from tests.engine.scenario import cold, fork, load, prompt, read, reply, save
 from tests.factory import model_path
 
 NUM_CELLS = 40
@@ -120,7 +120,11 @@ def test_after_any_history_exactly_the_free_cells_can_be_loaded(engine: LlamaEng
         return memory.free_cells
 
     room = history()
-    fitting, one_more = (saved_after(engine, room + more) for more in (0, 1))
+    empty(engine)
+    read(engine, 0, prompt(engine, room))
+    fitting = save(engine, 0)
+    read(engine, 0, prompt(engine, 1))
+    one_more = save(engine, 0)
     assert history() == room
     others = [save(engine, seq).content for seq in range(3)]
     with pytest.raises(NoRoomError, match=f"{room + 1} tokens do not fit in the {room} free cells"):
@@ -181,9 +185,3 @@ def test_a_fork_takes_no_cells_until_it_goes_on(engine: LlamaEngine) -> None:
 def empty(engine: LlamaEngine) -> None:
     for seq in range(engine.memory.num_sequences):
         engine.memory.drop(seq)
-
-
-def saved_after(engine: LlamaEngine, num_tokens: int) -> Saved:
-    empty(engine)
-    read(engine, 0, prompt(engine, num_tokens))
-    return save(engine, 0)

@@ -92,7 +92,7 @@ def join(engine: LlamaEngine, source: int, target: int, num_shared: int) -> None
 @pytest.mark.parametrize("seed", range(2))
 def test_the_mirror_shows_the_cells_as_they_are_and_they_ascend(engine: LlamaEngine, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for _ in range(60):
+    for _ in range(40):
         wander(engine, rng)
         cells = attention_cells(engine)
         assert cells == mirrored_cells(engine)
@@ -114,7 +114,7 @@ def test_on_a_gpu_the_mirror_shows_the_cells_as_they_are_and_what_is_saved_is_in
     like_a_gpu: LlamaEngine, seed: int
 ) -> None:
     rng, memory, num_disordered = np.random.default_rng(seed), like_a_gpu.memory, 0
-    for _ in range(60):
+    for _ in range(40):
         wander(like_a_gpu, rng)
         cells = attention_cells(like_a_gpu)
         assert cells == mirrored_cells(like_a_gpu)
@@ -194,10 +194,10 @@ def test_what_is_loaded_behind_shared_cells_does_not_stay_in_a_hole_before_them(
 @with_cells
 def test_many_that_run_while_others_come_and_go_get_the_logits_of_one_alone(engine: LlamaEngine) -> None:
     memory = engine.memory
-    prompts = [some(engine, 150 + 10 * seq, seed=seq) for seq in range(3)]
+    prompts = [some(engine, 90 + 10 * seq, seed=seq) for seq in range(3)]
     expected = [read_alone(engine, *np.split(tokens, range(30, tokens.size, 30)))[0] for tokens in prompts]
     read(engine, 3, some(engine, 40), PIECE)
-    for start in range(0, 180, 30):  # by turns, so that their cells lie between each other
+    for start in range(0, 120, 30):  # by turns, so that their cells lie between each other
         for seq, tokens in enumerate(prompts):
             if tokens[start : start + 30].size:
                 logits = read(engine, seq, tokens[start : start + 30], PIECE)
@@ -226,8 +226,8 @@ def test_a_window_never_begins_again_at_the_first_cell(engine: LlamaEngine, num_
     """So many tokens that llama.cpp would have gone round its cells several times."""
     for seq in range(1, 1 + num_others):
         read(engine, seq, some(engine, 50, seed=seq), PIECE)
-    tokens, window = some(engine, 700, seed=4), engine.model.window
-    for start in range(0, 700, 25):
+    tokens, window = some(engine, 550, seed=4), engine.model.window
+    for start in range(0, 550, 25):
         read(engine, 0, tokens[start : start + 25], PIECE)
         for seq in range(1, 1 + num_others):
             read(engine, seq, tokens[start : start + 1])
