@@ -13,6 +13,8 @@ PREFIXES = ("llama_", "ggml_")
 
 def called_names(source: str) -> Iterator[str]:
     """Functions of llama.h that are reached as attributes, `dll.llama_decode`: the package knows no other way."""
+    if not any(f".{prefix}" in source for prefix in PREFIXES):
+        return  # most files: to parse them takes long
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr.startswith(PREFIXES):
             yield node.attr
