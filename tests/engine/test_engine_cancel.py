@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -12,14 +13,14 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import CancelledError, InputError
 from leftoff.engine.memory.arena import view_of
 from leftoff.engine.memory.base import MemoryKind, Share
-from leftoff.types import Tokens
+from leftoff.types import Logits, Tokens
 from tests.engine.scenario import asked, cold, fork, load, prompt, read, save
 from tests.factory import Scale, model_path
 
 # Larger than the other tests' models, and read in many small steps: a decode that takes long enough to be stopped.
 SCALE = Scale(width=2, depth=2)
 SETTINGS = ContextSettings(num_cells=2048, num_sequences=4, batch_tokens=2048, micro_batch_tokens=64, threads=1)
-LENGTH, TAIL, LONG = 128, 20, 640
+LENGTH, TAIL, LONG = 128, 20, 448
 
 with_any_memory = pytest.mark.parametrize("engine", ["llama", "qwen35", "gemma3", "mamba2", "deepseek4"], indirect=True)
 attention = pytest.mark.parametrize("engine", ["llama"], indirect=True)
@@ -32,6 +33,14 @@ whole = pytest.mark.parametrize("engine", ["mamba2"], indirect=True)
 def engine(request: pytest.FixtureRequest) -> Iterator[LlamaEngine]:
     with LlamaEngine.open(model_path(request.param, SCALE), SETTINGS) as engine:
         yield engine
+
+
+@dataclass(frozen=True)
+class Told:
+    """A prompt, and what an engine says after it that was never cancelled."""
+
+    tokens: Tokens
+    expected: Logits
 
 
 @pytest.fixture(scope="module")
@@ -62,80 +71,80 @@ def long_work(engine: LlamaEngine, seq: int = 0, num_tokens: int = LONG) -> Work
     return Work(seq, prompt(engine, num_tokens, seed=5))
 
 
-def assert_goes_on_exactly(engine: LlamaEngine, seq: int, tokens: Tokens) -> None:
-    """What follows on the first LENGTH tokens is what an engine would say that was never cancelled."""
-    assert engine.memory.length(seq) == LENGTH
-    found = read(engine, seq, tokens[LENGTH:])
+@pytest.fixture(scope="module")
+def told(engine: LlamaEngine) -> Told:
+    tokens = prompt(engine, LENGTH + TAIL)
     expected, _, _ = cold(engine, tokens)
     wrong, _, _ = cold(engine, np.concatenate([tokens[1:LENGTH], tokens[LENGTH - 1 :]]))
-    if engine.memory.kind is MemoryKind.WINDOW:  # its cells may lie elsewhere now, which moves the rounding
-        np.testing.assert_allclose(found, expected, atol=0.02)
-    else:
-        np.testing.assert_array_equal(found, expected)
     assert np.abs(wrong - expected).max() > 0.1, "another past must show"
+    return Told(tokens, expected)
+
+
+def assert_goes_on_exactly(engine: LlamaEngine, seq: int, told: Told) -> None:
+    """What follows on the first LENGTH tokens is what an engine would say that was never cancelled."""
+    assert engine.memory.length(seq) == LENGTH
+    found = read(engine, seq, told.tokens[LENGTH:])
+    if engine.memory.kind is MemoryKind.WINDOW:  # its cells may lie elsewhere now, which moves the rounding
+        np.testing.assert_allclose(found, told.expected, atol=0.02)
+    else:
+        np.testing.assert_array_equal(found, told.expected)
 
 
 @with_any_memory
-def test_a_decode_stops_long_before_its_end(engine: LlamaEngine, num_steps: int) -> None:
+def test_a_decode_stops_long_before_its_end(engine: LlamaEngine, num_steps: int, told: Told) -> None:
     assert decode_and_cancel(engine, [long_work(engine)], num_steps) < 0.4 * num_steps
     engine.memory.drop(0)
-    tokens = prompt(engine, LENGTH + TAIL)
-    read(engine, 0, tokens[:LENGTH])
-    assert_goes_on_exactly(engine, 0, tokens)
+    read(engine, 0, told.tokens[:LENGTH])
+    assert_goes_on_exactly(engine, 0, told)
 
 
 @with_any_memory
-def test_a_cancelled_first_decode_leaves_an_empty_sequence(engine: LlamaEngine, num_steps: int) -> None:
+def test_a_cancelled_first_decode_leaves_an_empty_sequence(engine: LlamaEngine, num_steps: int, told: Told) -> None:
     decode_and_cancel(engine, [long_work(engine)], num_steps)
     memory = engine.memory
     assert (memory.length(0), memory.is_whole(0), memory.free_cells) == (0, True, memory.num_cells)
-    tokens = prompt(engine, LENGTH + TAIL)
-    read(engine, 0, tokens[:LENGTH])
-    assert_goes_on_exactly(engine, 0, tokens)
+    read(engine, 0, told.tokens[:LENGTH])
+    assert_goes_on_exactly(engine, 0, told)
 
 
 @attention
-def test_attention_goes_on_where_it_stood(engine: LlamaEngine, num_steps: int) -> None:
-    tokens = prompt(engine, LENGTH + TAIL)
-    read(engine, 0, tokens[:LENGTH])
+def test_attention_goes_on_where_it_stood(engine: LlamaEngine, num_steps: int, told: Told) -> None:
+    read(engine, 0, told.tokens[:LENGTH])
     before = save(engine, 0).content
     decode_and_cancel(engine, [long_work(engine)], num_steps)
     assert engine.memory.is_whole(0)
     assert engine.memory.free_cells == engine.memory.num_cells - LENGTH
     assert save(engine, 0).content == before
-    assert_goes_on_exactly(engine, 0, tokens)
+    assert_goes_on_exactly(engine, 0, told)
 
 
 @window
-def test_a_window_that_remembers_goes_on_where_it_stood(engine: LlamaEngine) -> None:
-    tokens = prompt(engine, LENGTH + TAIL)
-    read(engine, 0, tokens[:LENGTH])
+def test_a_window_that_remembers_goes_on_where_it_stood(engine: LlamaEngine, told: Told) -> None:
+    read(engine, 0, told.tokens[:LENGTH])
     before = save(engine, 0).content
     engine.cancel()
     with pytest.raises(CancelledError):
         engine.decode([long_work(engine, num_tokens=8)])
     assert engine.memory.is_whole(0)
     assert save(engine, 0).content == before
-    assert_goes_on_exactly(engine, 0, tokens)
+    assert_goes_on_exactly(engine, 0, told)
 
 
 @window
-def test_a_window_that_forgot_says_so_until_it_is_restored(engine: LlamaEngine, num_steps: int) -> None:
-    tokens = prompt(engine, LENGTH + TAIL)
-    read(engine, 0, tokens[:LENGTH])
+def test_a_window_that_forgot_says_so_until_it_is_restored(engine: LlamaEngine, num_steps: int, told: Told) -> None:
+    read(engine, 0, told.tokens[:LENGTH])
     saved = save(engine, 0)
     # three times as long: the third that is read fills every cell of the window anew
     decode_and_cancel(engine, [long_work(engine, num_tokens=3 * LONG - LENGTH)], 3 * num_steps)
     assert_not_whole(engine, 0)
     engine.memory.restore(0, LENGTH, share=Share(0, LENGTH), snapshot=saved.snapshot)
     assert save(engine, 0).content == saved.content
-    assert_goes_on_exactly(engine, 0, tokens)
+    assert_goes_on_exactly(engine, 0, told)
 
 
 @hybrid
-def test_a_hybrid_is_not_whole_until_it_is_restored(engine: LlamaEngine, num_steps: int) -> None:
-    tokens = prompt(engine, LENGTH + TAIL)
-    read(engine, 0, tokens[:LENGTH])
+def test_a_hybrid_is_not_whole_until_it_is_restored(engine: LlamaEngine, num_steps: int, told: Told) -> None:
+    read(engine, 0, told.tokens[:LENGTH])
     saved = save(engine, 0)
     decode_and_cancel(engine, [long_work(engine)], num_steps)
     assert_not_whole(engine, 0)
@@ -144,16 +153,15 @@ def test_a_hybrid_is_not_whole_until_it_is_restored(engine: LlamaEngine, num_ste
         np.testing.assert_array_equal(view_of(again.data), view_of(page.data))
     engine.memory.restore(0, LENGTH, share=Share(0, LENGTH), snapshot=saved.snapshot)
     assert engine.memory.is_whole(0)
-    assert_goes_on_exactly(engine, 0, tokens)
+    assert_goes_on_exactly(engine, 0, told)
 
 
 @hybrid
 def test_a_hybrid_that_is_not_whole_may_be_dropped_cut_to_nothing_or_replaced(
-    engine: LlamaEngine, num_steps: int
+    engine: LlamaEngine, num_steps: int, told: Told
 ) -> None:
     memory = engine.memory
-    tokens = prompt(engine, LENGTH + TAIL)
-    read(engine, 0, tokens[:LENGTH])
+    read(engine, 0, told.tokens[:LENGTH])
     saved = save(engine, 0)
     ways_out = (partial(memory.drop, 0), partial(fork, memory, 0, 0, 0), partial(load, engine, 0, saved))
     for way_out in ways_out:
@@ -163,36 +171,34 @@ def test_a_hybrid_that_is_not_whole_may_be_dropped_cut_to_nothing_or_replaced(
         way_out()
         assert memory.is_whole(0)
         load(engine, 0, saved)
-    assert_goes_on_exactly(engine, 0, tokens)
+    assert_goes_on_exactly(engine, 0, told)
 
 
 @whole
-def test_memory_in_one_lump_is_emptied_and_says_so(engine: LlamaEngine, num_steps: int) -> None:
-    tokens = prompt(engine, LENGTH + TAIL)
-    read(engine, 0, tokens[:LENGTH])
+def test_memory_in_one_lump_is_emptied_and_says_so(engine: LlamaEngine, num_steps: int, told: Told) -> None:
+    read(engine, 0, told.tokens[:LENGTH])
     saved = save(engine, 0)
     decode_and_cancel(engine, [long_work(engine)], num_steps)
     assert engine.memory.length(0) == 0
     assert not engine.memory.is_whole(0)
     with pytest.raises(InputError, match="cancelled halfway"):
-        engine.decode([Work(0, tokens[LENGTH:])])
+        engine.decode([Work(0, told.tokens[LENGTH:])])
     load(engine, 0, saved)
-    assert_goes_on_exactly(engine, 0, tokens)
+    assert_goes_on_exactly(engine, 0, told)
 
 
 @with_any_memory
-def test_a_sequence_that_is_cut_to_nothing_begins_anew(engine: LlamaEngine) -> None:
-    tokens = prompt(engine, LENGTH + TAIL)
+def test_a_sequence_that_is_cut_to_nothing_begins_anew(engine: LlamaEngine, told: Told) -> None:
     read(engine, 0, prompt(engine, 30, seed=9))
     fork(engine.memory, 0, 0, 0)
-    read(engine, 0, tokens[:LENGTH])
-    assert_goes_on_exactly(engine, 0, tokens)
+    read(engine, 0, told.tokens[:LENGTH])
+    assert_goes_on_exactly(engine, 0, told)
 
 
 @pytest.mark.parametrize("engine", ["llama", "qwen35", "mamba2", "deepseek4"], indirect=True)
-def test_all_sequences_of_the_batch_are_stopped_and_no_other(engine: LlamaEngine, num_steps: int) -> None:
+def test_all_sequences_of_the_batch_are_stopped_and_no_other(engine: LlamaEngine, num_steps: int, told: Told) -> None:
     memory = engine.memory
-    prompts = [prompt(engine, LENGTH + TAIL, seed=seq) for seq in range(3)]
+    prompts = [told.tokens, *(prompt(engine, LENGTH + TAIL, seed=seq) for seq in (2, 3))]
     for seq, tokens in enumerate(prompts):
         read(engine, seq, tokens[:LENGTH])
     saved = [save(engine, seq) for seq in range(3)]
@@ -207,7 +213,7 @@ def test_all_sequences_of_the_batch_are_stopped_and_no_other(engine: LlamaEngine
         assert save(engine, seq).content == saved[seq].content
     memory.drop(1)
     memory.drop(2)
-    assert_goes_on_exactly(engine, 0, prompts[0])
+    assert_goes_on_exactly(engine, 0, told)
 
 
 @with_any_memory
