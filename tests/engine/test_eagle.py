@@ -14,7 +14,7 @@ from tests.engine.scenario import read, save
 from tests.factory import MTP, model_path, small_vocabulary
 from tests.factory.heads import LAYERS, head_bytes
 
-LENGTH = 203
+LENGTH = 101
 
 
 @pytest.mark.parametrize("kind", ["shared", "own", "wrong"])

@@ -23,7 +23,7 @@ from leftoff.engine.measure import (
 from tests.factory import model_path
 
 KINDS = ("llama", "qwen35", "mamba2", "gemma3", "deepseek32")
-LIMIT_S = 0.2
+LIMIT_S = 0.05
 
 
 def is_empty(engine: LlamaEngine) -> bool:
