@@ -1,7 +1,8 @@
 """Schedulers over real engines on tiny models."""
 
+import atexit
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from leftoff.cache.cache import Cache
@@ -19,6 +20,9 @@ from leftoff.scheduler.batcher import Limits
 from leftoff.scheduler.scheduler import Scheduler
 from tests.factory import model_path
 from tests.factory.heads import head_path
+
+_MOST_IDLE = 8
+_idle: dict[tuple[object, ...], LlamaEngine] = {}
 
 
 @contextmanager
@@ -55,20 +59,50 @@ def scheduler_for(
         grid=grid,
         loras=loras,
     )
-    with LlamaEngine.open(model_path(architecture), settings, model_settings=ModelSettings(mtp=mtp)) as engine:
+    with ExitStack() as engines:
+        engine = engines.enter_context(empty_engine(architecture, settings, ModelSettings(mtp=mtp)))
         cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, placement=Placement(grid=grid))
         limits = Limits(queue=queue, at_once=1 if grid else slots)
         model = None
         if head:
             file = head_path(architecture, head)
             engine.head = EagleContext(engine.context, engine.memory.replaced, file, ModelSettings(gpu_layers=0))
+            engines.callback(engine.close_head)
         if draft_model:
-            engine.draft = LlamaEngine.open(model_path(draft_model), replace(settings, num_sequences=1))
+            engine.draft = engines.enter_context(empty_engine(draft_model, replace(settings, num_sequences=1)))
+            engines.callback(setattr, engine, "draft", None)
             beside = Cache(engine.draft.memory, num_slots=1, budget_bytes=ram_bytes)
             model = draft_class(engine.draft, beside, engine.model.vocabulary.size, cache.lock)
         has_drafter = drafts or engine.head is not None or model is not None
         drafter = eager_drafter(engine, has_trails=drafts, model=model) if has_drafter else None
         yield Scheduler(engine, cache, limits, drafter)
+
+
+@contextmanager
+def empty_engine(
+    architecture: str, settings: ContextSettings, model_settings: ModelSettings | None = None
+) -> Iterator[LlamaEngine]:
+    """One that an earlier test has left, if there is one like it: to open one takes longer than many a test."""
+    key = (architecture, settings, model_settings)
+    engine = _idle.pop(key, None)
+    if engine is None:
+        engine = LlamaEngine.open(model_path(architecture), settings, model_settings=model_settings)
+    try:
+        yield engine
+        engine.memory.clear()
+        engine.context.forget_cancel()
+    except BaseException:
+        engine.close()
+        raise
+    _idle[key] = engine
+    if len(_idle) > _MOST_IDLE:
+        _idle.pop(next(iter(_idle))).close()
+
+
+@atexit.register
+def _close_idle() -> None:
+    for engine in _idle.values():
+        engine.close()
 
 
 class FreeBatches(BatchTimes):

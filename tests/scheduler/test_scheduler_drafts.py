@@ -47,9 +47,15 @@ def quoting(tokens: Tokens) -> list[int]:
     return reply
 
 
-@pytest.fixture(params=ARCHITECTURES)
-def scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
-    with scheduler_for(request.param, drafts=True, num_cells=2048) as scheduler:
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def architecture(request: pytest.FixtureRequest) -> str:
+    """All tests of one come after each other: they have the same engine."""
+    return str(request.param)
+
+
+@pytest.fixture
+def scheduler(architecture: str) -> Iterator[Scheduler]:
+    with scheduler_for(architecture, drafts=True, num_cells=2048) as scheduler:
         if not scheduler.engine.memory.can_draft:
             pytest.skip(f"{scheduler.engine.memory.kind.value} memory takes no drafts")
         yield scheduler
@@ -96,7 +102,7 @@ def test_greedy_replies_are_those_of_the_engine_alone(scheduler: Scheduler) -> N
     assert one.timings.num_accepted <= one.timings.num_drafted
 
 
-@pytest.mark.parametrize("scheduler", ["qwen35", "llama", "mamba2"], indirect=True)
+@pytest.mark.parametrize("architecture", ["qwen35", "llama", "mamba2"], indirect=True)
 class TestEnds:
     """Wherever a reply ends within a draft, nothing comes after it."""
 
@@ -195,7 +201,7 @@ def test_what_comes_after_the_end_of_a_reply_says_nothing_about_drafts(monkeypat
         assert {*finishes} == {None}
 
 
-@pytest.mark.parametrize("scheduler", ["qwen35", "llama", "gemma3"], indirect=True)
+@pytest.mark.parametrize("architecture", ["qwen35", "llama", "gemma3"], indirect=True)
 def test_beside_others_every_reply_is_its_own(scheduler: Scheduler) -> None:
     runs = []
     for seed in range(3):
@@ -250,7 +256,7 @@ def test_tenants_do_not_draft_from_each_other() -> None:
         assert same.timings.num_accepted > 5
 
 
-@pytest.mark.parametrize("scheduler", ["qwen35", "llama"], indirect=True)
+@pytest.mark.parametrize("architecture", ["qwen35", "llama"], indirect=True)
 def test_logprobs_are_those_of_each_position(scheduler: Scheduler) -> None:
     tokens = prompt(scheduler, LENGTH, 50)
     _, drafted = submit(scheduler, tokens, quoting(tokens), max_tokens=30, wants_logits=True)
