@@ -44,7 +44,7 @@ def assert_exact(engine: LlamaEngine, tokens: Tokens, scores: Scores, rounding: 
 @pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2", "gemma3", "deepseek4"])
 def test_the_logits_of_a_known_prompt_are_computed_again(architecture: str) -> None:
     with scheduler_for(architecture, slots=2) as scheduler:
-        tokens = prompt(scheduler, 700, seed=1)
+        tokens = prompt(scheduler, 550, seed=1)
         ask(scheduler, tokens)
         run(scheduler)
         talker = prompt(scheduler, 20, seed=2)
@@ -54,11 +54,11 @@ def test_the_logits_of_a_known_prompt_are_computed_again(architecture: str) -> N
         run(scheduler)
         assert recorder.finish is Finish.LENGTH
         assert recorder.report is not None
-        assert [(part.reason, part.num_tokens) for part in recorder.report.rereads] == [(Reason.LOGPROBS, 700)]
+        assert [(part.reason, part.num_tokens) for part in recorder.report.rereads] == [(Reason.LOGPROBS, 550)]
         _, again = ask(scheduler, tokens)
         run(scheduler)
         assert again.report is not None
-        assert again.report.reused == 700, "what was read is kept, as always"
+        assert again.report.reused == 550, "what was read is kept, as always"
         scheduler.cache.check_integrity()
         rounding = rounding_of(architecture)
         assert_exact(scheduler.engine, tokens, scores, rounding)

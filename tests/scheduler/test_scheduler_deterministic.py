@@ -31,10 +31,10 @@ def history(scheduler: Scheduler, seed: int) -> Iterator[Tokens]:
     """Prompts that grow, are edited in the middle, or branch off. Replies are made up: the model's are no better."""
     rng = np.random.default_rng(seed)
     told = [prompt(scheduler, 200, seed)]
-    for number in range(7):
+    for number in range(5):
         before = told[rng.integers(len(told))]
         place = before.size if rng.random() < 0.5 else int(rng.integers(1, before.size))
-        new = prompt(scheduler, int(rng.integers(1, 150)), 100 * seed + number)
+        new = prompt(scheduler, int(rng.integers(1, 100)), 100 * seed + number)
         told.append(np.concatenate([before[:place], new]))
         yield told[-1]
 
@@ -44,7 +44,7 @@ def test_the_same_prompt_gets_the_same_logits_whatever_came_before(architecture:
     """Without flash attention, memory is opaque."""
     with scheduler_for(architecture, slots=2, num_cells=2048, grid=GRID, flash_attention=flash_attention) as scheduler:
         num_reused = 0
-        for number, tokens in enumerate(history(scheduler, seed=1)):
+        for number, tokens in enumerate(history(scheduler, seed=3)):
             warm, cold = read(scheduler, tokens), read(scheduler, tokens, namespace=str(number))
             assert warm.report is not None
             assert cold.report is not None

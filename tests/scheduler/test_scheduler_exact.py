@@ -119,7 +119,7 @@ def test_whatever_a_plan_shares_and_loads_the_cells_of_who_runs_ascend(architect
     rng = np.random.default_rng(1)
     with scheduler_for(architecture, slots=3, spares=spares, num_cells=1024, micro_batch_tokens=32) as scheduler:
         known = [prompt(scheduler, 40, seed=0)]
-        for number in range(50):
+        for number in range(30):
             costs = scheduler.cache.costs
             costs.prefill_tokens_per_ms, costs.load_bytes_per_ms = 10 ** rng.uniform(-2, 1), 10 ** rng.uniform(3, 7)
             old = known[rng.integers(len(known))]

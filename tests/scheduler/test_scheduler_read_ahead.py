@@ -26,7 +26,7 @@ def read_ahead(scheduler: Scheduler, num_tokens: int, seed: int) -> tuple[Run, R
 @pytest.mark.parametrize("architecture", KINDS)
 def test_what_was_read_ahead_is_not_read_again(architecture: str) -> None:
     with scheduler_for(architecture, slots=1) as scheduler:
-        asked, recorder = read_ahead(scheduler, 700, seed=1)
+        asked, recorder = read_ahead(scheduler, 550, seed=1)
         run(scheduler)
         assert recorder.finish is Finish.LENGTH
         tokens = np.concatenate([asked.prompt.tokens, prompt(scheduler, 20, seed=2)])
