@@ -11,13 +11,22 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError, EngineError, InputError, NoRoomError
 from leftoff.engine.memory.arena import view_of
 from leftoff.engine.memory.base import Bytes, Page, PagePart, Share, Snapshot, WindowPage
+from tests.engine.conftest import SETTINGS
 from tests.engine.scenario import Saved, fork, load, prompt, read, save, standing
+from tests.factory import model_path
 
 LENGTH = 100
 EVERY = ["llama", "qwen35", "gemma3", "mamba2", "deepseek4"]
 with_any_memory = pytest.mark.parametrize("engine", EVERY, indirect=True)
 with_pages = pytest.mark.parametrize("engine", ["llama", "qwen35", "gemma3"], indirect=True)
 with_state = pytest.mark.parametrize("engine", EVERY[1:], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def engine(request: pytest.FixtureRequest) -> Iterator[LlamaEngine]:
+    """With few cells: a test fills them all."""
+    with LlamaEngine.open(model_path(request.param), replace(SETTINGS, num_cells=1024)) as engine:
+        yield engine
 
 
 class Foreign:
