@@ -63,5 +63,5 @@ def folder() -> Path:
     for source in sorted(Path(__file__).parent.glob("*.py")):
         if not source.name.startswith("test_"):
             version.update(source.read_bytes())
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root, "leftoff-tests", version.hexdigest()[:16])
+    # not in XDG_CACHE_HOME: while tests run, that is a folder that is removed after them
+    return Path.home() / ".cache" / "leftoff-tests" / version.hexdigest()[:16]

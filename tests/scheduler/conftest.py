@@ -21,7 +21,7 @@ from leftoff.scheduler.scheduler import Scheduler
 from tests.factory import model_path
 from tests.factory.heads import head_path
 
-_MOST_IDLE = 8
+_MAX_IDLE = 8
 _idle: dict[tuple[object, ...], LlamaEngine] = {}
 
 
@@ -95,7 +95,7 @@ def empty_engine(
         engine.close()
         raise
     _idle[key] = engine
-    if len(_idle) > _MOST_IDLE:
+    if len(_idle) > _MAX_IDLE:
         _idle.pop(next(iter(_idle))).close()
 
 
