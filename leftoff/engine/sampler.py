@@ -61,19 +61,31 @@ class Sampler:
     def sample_masked(self, context: Context, row: int) -> int:
         """`sample` where a grammar has set the logits of forbidden tokens to minus infinity."""
         logits = context.logits(row)
-        if self._needs_masked_dropped:
-            return self.sample_from(logits)
-        chosen = self.sample(context, row)
-        return chosen if logits[chosen] > -np.inf else self.sample_from(logits)
-
-    def sample_from(self, logits: Logits) -> int:
-        """Chooses from copied logits exactly as `sample` does from the batch, but never a forbidden token."""
         if self._is_argmax:
             return int(logits.argmax())
-        allowed = np.flatnonzero(logits > -np.inf)
-        candidates = np.empty(allowed.size, _CANDIDATE)
-        candidates["id"] = allowed
-        candidates["logit"] = logits[allowed]
+        chosen = None if self._needs_masked_dropped else self.sample(context, row)
+        return self._unless_forbidden(chosen, logits)
+
+    def sample_from(self, logits: Logits) -> int:
+        """Chooses from copied logits exactly as `sample` and `sample_masked` do from the batch.
+
+        Also from the same candidates: llama.cpp's sorting orders tokens of one logit by how many others there are.
+        """
+        if self._is_argmax:
+            return int(logits.argmax())
+        chosen = None if self._needs_masked_dropped else self._choose(logits, np.arange(logits.size))
+        return self._unless_forbidden(chosen, logits)
+
+    def _unless_forbidden(self, chosen: int | None, logits: Logits) -> int:
+        """What was chosen from all tokens, or one of those that are allowed."""
+        if chosen is not None and logits[chosen] > -np.inf:
+            return chosen
+        return self._choose(logits, np.flatnonzero(logits > -np.inf))
+
+    def _choose(self, logits: Logits, tokens: npt.NDArray[np.intp]) -> int:
+        candidates = np.empty(tokens.size, _CANDIDATE)
+        candidates["id"] = tokens
+        candidates["logit"] = logits[tokens]
         candidates["p"] = 0
         array = abi.Candidates(candidates.ctypes.data, candidates.size, -1, False)
         self._dll.llama_sampler_apply(self._chain, C.byref(array))

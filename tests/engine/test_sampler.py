@@ -165,7 +165,7 @@ def test_unknown_tokens_are_not_counted(engine: LlamaEngine) -> None:
         sampler.accept(np.array([0, engine.model.vocabulary.size], np.int32))
 
 
-@pytest.mark.parametrize(
+kept_alike = pytest.mark.parametrize(
     "sampling",
     [
         Sampling(),
@@ -179,6 +179,9 @@ def test_unknown_tokens_are_not_counted(engine: LlamaEngine) -> None:
         replace(WARM, adaptive_target=0.3, adaptive_decay=0.5, logit_bias=((300, -np.inf),)),
     ],
 )
+
+
+@kept_alike
 def test_kept_logits_give_the_tokens_that_the_batch_would_have(engine: LlamaEngine, sampling: Sampling) -> None:
     from_batch, from_kept = Sampler(engine.model, sampling), Sampler(engine.model, sampling)
     tokens = prompt(engine, 20)
@@ -190,6 +193,26 @@ def test_kept_logits_give_the_tokens_that_the_batch_would_have(engine: LlamaEngi
         assert from_kept.sample_from(kept) == chosen[-1]
         tokens = np.array(chosen[-1:], np.int32)
     assert len({*chosen}) > 5
+
+
+@kept_alike
+def test_also_where_a_grammar_forbids_tokens_and_many_are_equally_likely(
+    engine: LlamaEngine, sampling: Sampling
+) -> None:
+    """Tokens of one logit are sorted in an order that depends on how many candidates there are."""
+    from_batch, from_kept = Sampler(engine.model, sampling), Sampler(engine.model, sampling)
+    rng = np.random.default_rng(1)
+    tokens, chosen = prompt(engine, 20), []
+    for _ in range(40):
+        (row,) = engine.decode([Work(0, tokens)])
+        logits = engine.logits(row)
+        logits[:] = rng.integers(0, 3, logits.size)
+        logits[rng.random(logits.size) < 0.7] = -np.inf
+        kept = logits.copy()
+        chosen.append(from_batch.sample_masked(engine.context, row))
+        assert from_kept.sample_from(kept) == chosen[-1]
+        assert kept[chosen[-1]] > -np.inf
+        tokens = np.array(chosen[-1:], np.int32)
 
 
 UNSIGNED = ["temperature", "dynatemp_range", "dynatemp_exponent", "dry_multiplier", "mirostat_tau", "mirostat_eta"]
