@@ -112,11 +112,13 @@ async def prewarm(
     job = ReplyJob(prompt, Sampling(), max_tokens=0, namespace=conversation.namespace, caller=PREWARM)
     with Replies(host, [job], f"prewarm-{uuid.uuid4().hex}") as replies:
         (reply,) = await replies.collect()
-    nbytes = await host.between_steps(lambda: host.cache.pin(prompt.tokens, job.namespace))
-    if not nbytes:
+    known = host.cache.known_as(prompt)
+    kept = known.tokens[: host.cache.kept_length(known)]
+    nbytes = await host.between_steps(lambda: host.cache.pin(kept, job.namespace)) if kept.size else 0
+    if kept.size and not nbytes:
         budget = host.cache.ram.budget.budget_bytes // MIB
-        raise ApiError(507, f"{prompt.length} tokens do not fit into {budget} MiB: give --ram more", code="no_room")
-    return Prewarmed(_first_words(conversation), prompt.length, reply.report.computed, nbytes)
+        raise ApiError(507, f"{kept.size} tokens do not fit into {budget} MiB: give --ram more", code="no_room")
+    return Prewarmed(_first_words(conversation), kept.size, reply.report.computed, nbytes)
 
 
 def prewarm_at_start(host: ModelHost) -> list[NamedPrewarmed]:

@@ -35,6 +35,21 @@ def test_a_pinned_header_outlives_what_fills_the_budget(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_with_a_grid_the_whole_chunks_of_a_header_are_pinned(kind: str) -> None:
+    texts = Texts(9)
+    header = says("system", texts.text(200))
+    with wired(KINDS[kind], slots=1, ram=2, deterministic=True) as wire:
+        told = wire.post("/cache/prewarm", {"messages": [header]})
+        assert told["tokens"] == told["computed"] // 64 * 64 > 128
+        assert told["bytes"] > 0
+        for _ in range(8):
+            wire.chat([says("user", texts.text(400))], 2)
+        assert wire.chat([header, says("user", texts.text(30))], 2).cached == told["tokens"]
+        short = wire.post("/cache/prewarm", {"messages": [says("system", texts.text(5))]})
+        assert (short["tokens"], short["bytes"]) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_header_that_conversations_have_read_is_not_read_again(kind: str) -> None:
     texts = Texts(11)
     header = says("system", texts.text(400))
