@@ -1,6 +1,7 @@
 """Vectors and scores of texts. The same text again is not computed again, as long as its vector is remembered."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -34,6 +35,8 @@ class Embeddings:
         self._open = open_embedder
         self._errand = errand
         self._shape: Shape | None = None
+        self._num_forgets = 0
+        self._forgetting = threading.Lock()
         self._known: LruCache[tuple[str, bytes], Vector] = LruCache(
             max_bytes=_REMEMBERED_BYTES, size_of=lambda _, vector: vector.nbytes + _ENTRY_BYTES
         )
@@ -53,15 +56,21 @@ class Embeddings:
         known = zip(keys, self._known.get_many(keys), strict=True)
         vectors = {key: vector for key, vector in known if vector is not None}
         lacking = {key: tokens for key, tokens in zip(keys, texts, strict=True) if key not in vectors}
-        for key, vector in zip(lacking, await self._compute([*lacking.values()]), strict=True):
-            self._known.put(key, vector)
-            vectors[key] = vector
+        num_forgets = self._num_forgets
+        computed = dict(zip(lacking, await self._compute([*lacking.values()]), strict=True))
+        with self._forgetting:
+            if num_forgets == self._num_forgets:
+                for key, vector in computed.items():
+                    self._known.put(key, vector)
+        vectors |= computed
         return [vectors[key] for key in keys]
 
     def forget(self, is_meant: Callable[[str], bool]) -> None:
-        """Forgets the vectors of the namespaces that are meant."""
-        for key in [key for key, _ in self._known.items() if is_meant(key[0])]:
-            self._known.pop(key)
+        """Forgets the vectors of the namespaces that are meant. Those that are being computed are not remembered."""
+        with self._forgetting:
+            self._num_forgets += 1
+            for key in [key for key, _ in self._known.items() if is_meant(key[0])]:
+                self._known.pop(key)
 
     async def _compute(self, texts: Sequence[Tokens]) -> list[Vector]:
         computed: list[Vector] = []

@@ -60,6 +60,21 @@ def test_tenants_do_not_share_and_what_is_deleted_is_gone(host: ModelHost, monke
     assert len(computed) == 3
 
 
+def test_a_vector_that_was_being_computed_is_not_remembered(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = embedded(host, monkeypatch)
+    (text,) = texts(host, "a lamp in his window")
+
+    async def embed() -> None:
+        asking = asyncio.create_task(host.embeddings.embed([text], "one/"))
+        while not lengths:
+            await asyncio.sleep(0)
+        host.call(lambda: host.forget(lambda namespace: namespace == "one/")).result()
+        await asking
+
+    asyncio.run(embed())
+    assert len(host.embeddings) == 0
+
+
 def test_a_model_that_sleeps_wakes(host: ModelHost) -> None:
     (text,) = texts(host, "a lamp in his window")
     before = asyncio.run(host.embeddings.embed([text]))

@@ -69,8 +69,7 @@ class Slots(Dialect):
 
 async def _save(host: ModelHost, request: Request, number: int) -> dict[str, Any]:
     name, tenant = await _file_name(request), tenant_of(request)
-    file = await host.between_steps(lambda: _saved(host, tenant, number))
-    host.slot_files.put(tenant.name, name, file)
+    file = await host.between_steps(lambda: _saved(host, tenant, number, name))
     num_tokens = file.tokens.size
     return {"id_slot": number, "filename": name, "n_saved": num_tokens, "n_written": file.state_bytes}
 
@@ -115,13 +114,15 @@ def _idle(host: ModelHost, number: int) -> EngineSequence:
     return sequence
 
 
-def _saved(host: ModelHost, tenant: Tenant, number: int) -> SlotFile:
+def _saved(host: ModelHost, tenant: Tenant, number: int, name: str) -> SlotFile:
     sequence, memory = _idle(host, number), host.cache.memory
     if sequence.is_empty or not tenant.sees(sequence.namespace):
         raise bad_field("id", f"slot {number} holds nothing of yours: see GET /slots")
     host.cache.tiers.save(sequence)
     nbytes = memory.page_bytes(sequence.length) + memory.snapshot_bytes(sequence.length)
-    return SlotFile(sequence.namespace, sequence.tokens.tobytes(), nbytes)
+    file = SlotFile(sequence.namespace, sequence.tokens.tobytes(), nbytes)
+    host.slot_files.put(tenant.name, name, file)  # on this thread, where a deletion that comes next removes it
+    return file
 
 
 def _erase(host: ModelHost, tenant: Tenant, number: int) -> dict[str, int]:

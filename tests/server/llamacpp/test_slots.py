@@ -1,6 +1,8 @@
 """llama-server's slots: saved under a name, restored, dropped; each tenant its own."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
 from leftoff.types import Prompt
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
 
 STORY = "the river runs down from the hill " * 20
@@ -130,3 +132,24 @@ def test_a_slot_at_work_is_left_alone(http: httpx.Client, host: ModelHost) -> No
     finally:
         host.call(lambda: cache.finish(turn)).result()
     assert act(http, "erase", slot=turn.seq).status_code == 200
+
+
+def test_what_is_saved_just_before_a_deletion_is_deleted(tmp_path: Path) -> None:
+    go_on = threading.Event()
+    with (
+        open_host(settings(slots=1, ctx=1024, disk=64, cache_dir=str(tmp_path))) as host,
+        serving(host) as url,
+        httpx.Client(base_url=url, timeout=PATIENCE_S) as http,
+        ThreadPoolExecutor() as pool,
+    ):
+        complete(http, STORY)
+        host.call(lambda: go_on.wait(PATIENCE_S))
+        calls = host._worker._calls  # type: ignore[union-attr]
+        until(lambda: not calls)
+        saving = pool.submit(act, http, "save")
+        until(lambda: bool(calls))
+        deleting = pool.submit(http.delete, "/cache")
+        until(lambda: len(calls._waiting) == 2)
+        go_on.set()
+        assert (saving.result().status_code, deleting.result().status_code) == (200, 200)
+        assert "nothing is saved under 'story.bin'" in act(http, "restore").text
