@@ -349,7 +349,9 @@ def test_ollamas_clients_say_how_long_a_model_stays() -> None:
         assert running()["qwen35:latest"][:4] == "2318", "each request says it anew"
         assert generate(prompt="the road", options={"num_predict": 1}, keep_alive=0).json()["done"]
         assert until(lambda: "qwen35:latest" not in running())
-        assert generate(prompt="the road", options={"num_predict": 1}).json()["done"]
+        woken = generate(prompt="the road", options={"num_predict": 1}).json()
+        assert 0 < woken["load_duration"] < woken["total_duration"]
+        assert generate(prompt="the road", options={"num_predict": 1}).json()["load_duration"] == 0
         assert models[1].seat.sleep_after_s == math.inf, "after a sleep it is as the server has it"
         assert "keep_alive: is 'soon'" in generate(keep_alive="soon").json()["error"]
 
