@@ -7,39 +7,38 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from lab.bench.process import Process
 from leftoff.cluster.app import RouterApp
 from leftoff.cluster.fleet import Fleet
 from leftoff.cluster.health import listed
-from tests.cluster.processes import replica, router
+from tests.cluster.here import Part, replica, router
 from tests.cluster.test_proxy import chat, known
 from tests.patience import PATIENCE_S, until
 from tests.store.parts import Redis
 
 
 @pytest.fixture(scope="module")
-def replicas(index: Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Process]]:
+def replicas(index: Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Part]]:
     store = f"file://{tmp_path_factory.mktemp('store')}"
     with ExitStack() as closing:
-        processes = [replica("--index", index.url, "--store", store) for _ in range(2)]
-        for process in processes:
-            closing.callback(process.close)
-        yield processes
+        parts = [replica("--index", index.url, "--store", store) for _ in range(2)]
+        for part in parts:
+            closing.callback(part.close)
+        yield parts
 
 
 @pytest.fixture(scope="module")
-def route(index: Redis, replicas: list[Process]) -> Iterator[Process]:
-    process = router("--index", index.url)
-    assert until(lambda: len(known(process)) == len(replicas))
-    yield process
-    process.close()
+def route(index: Redis, replicas: list[Part]) -> Iterator[Part]:
+    part = router(index.url)
+    assert until(lambda: len(known(part)) == len(replicas))
+    yield part
+    part.close()
 
 
-def held(route: Process) -> int:
+def held(route: Part) -> int:
     return sum(int(str(each["held_points"] or 0)) for each in known(route))
 
 
-def test_replicas_are_found_and_a_conversation_stays_at_home(route: Process) -> None:
+def test_replicas_are_found_and_a_conversation_stays_at_home(route: Part) -> None:
     said, homes = ["My name is Ada."], []
     for question in ("What is my name?", "Say it again."):
         before = held(route)
@@ -50,7 +49,7 @@ def test_replicas_are_found_and_a_conversation_stays_at_home(route: Process) -> 
     assert len({*homes}) == 1
 
 
-def test_one_fingerprint_is_one_group_and_nothing_is_said(route: Process) -> None:
+def test_one_fingerprint_is_one_group_and_nothing_is_said(route: Part) -> None:
     described = httpx.get(f"{route.url}/cluster", timeout=PATIENCE_S).json()
     assert described["index"] == "ok"
     (group,) = described["groups"]
@@ -58,10 +57,10 @@ def test_one_fingerprint_is_one_group_and_nothing_is_said(route: Process) -> Non
     assert described["notes"] == []
 
 
-def test_another_router_knows_what_the_first_has_learnt(index: Redis, route: Process) -> None:
+def test_another_router_knows_what_the_first_has_learnt(index: Redis, route: Part) -> None:
     said = ["Where is Rome?", "In Italy.", "And Paris?", "In France.", "And Oslo?"]
     home = chat(route.url, *said).headers["x-leftoff-replica"]
-    other = router("--index", index.url)
+    other = router(index.url)
     try:
         assert until(lambda: len(known(other)) == 2 and held(other) == held(route) > 0)
         for _ in range(2):
@@ -71,7 +70,7 @@ def test_another_router_knows_what_the_first_has_learnt(index: Redis, route: Pro
         other.close()
 
 
-def test_replicas_that_are_known_stay_when_nobody_lists_them_any_more(replicas: list[Process]) -> None:
+def test_replicas_that_are_known_stay_when_nobody_lists_them_any_more(replicas: list[Part]) -> None:
     asked = 0
 
     async def find(_: Fleet) -> list[str]:
@@ -117,19 +116,19 @@ def test_a_health_that_is_no_text_does_not_end_the_asking() -> None:
     assert asyncio.run(play()) == ["tiny"]
 
 
-def test_a_replica_that_stops_is_left_out_and_its_conversation_goes_on(route: Process, replicas: list[Process]) -> None:
+def test_a_replica_that_stops_is_left_out_and_its_conversation_goes_on(route: Part, replicas: list[Part]) -> None:
     said = ["My name is Bob."]
     first = chat(route.url, *said)
     home = first.headers["x-leftoff-replica"]
     url = next(each["url"] for each in known(route) if each["id"] == home)
-    next(process for process in replicas if process.url == url).stop()
+    next(part for part in replicas if part.url == url).close()
     said += [first.json()["choices"][0]["message"]["content"], "What is my name?"]
     answer = chat(route.url, *said)
     assert answer.status_code == 200
     assert answer.headers["x-leftoff-replica"] != home
 
 
-def test_without_the_index_requests_are_answered_on(index: Redis, route: Process) -> None:
+def test_without_the_index_requests_are_answered_on(index: Redis, route: Part) -> None:
     index.kill()
     assert until(lambda: httpx.get(f"{route.url}/cluster", timeout=PATIENCE_S).json()["index"] == "unreachable")
     assert chat(route.url, "Are you there?").status_code == 200

@@ -8,7 +8,9 @@ import httpx
 import pytest
 
 from lab.bench.process import Process
-from tests.cluster.processes import replica, router
+from tests.cluster.here import Part, replica
+from tests.cluster.processes import router
+from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 
 KEY = {"Authorization": "Bearer a-key"}
@@ -16,14 +18,14 @@ CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Process]:
-    process = replica("--api-key", "a-key")
-    yield process
-    process.close()
+def server() -> Iterator[Part]:
+    part = replica("--api-key", "a-key", models=[str(model_path("llama"))])
+    yield part
+    part.close()
 
 
 @pytest.fixture(scope="module")
-def route(server: Process) -> Iterator[Process]:
+def route(server: Part) -> Iterator[Process]:
     """A router that was told of no key, over a server that has one."""
     process = router("--replica", server.url.removeprefix("http://"), "--max-body", "1", "--queue", "1")
     yield process
@@ -45,7 +47,7 @@ def test_what_the_router_knows_takes_a_key_of_the_replicas(http: httpx.Client) -
     assert http.get("/health").status_code == 200
 
 
-def test_a_router_may_have_keys_of_its_own(server: Process) -> None:
+def test_a_router_may_have_keys_of_its_own(server: Part) -> None:
     process = router("--replica", server.url, "--api-key", "a-key")
     try:
         for path in ("/cluster", "/v1/models"):

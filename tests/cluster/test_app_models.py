@@ -6,8 +6,7 @@ from contextlib import ExitStack, closing
 import httpx
 import pytest
 
-from lab.bench.process import Process
-from tests.cluster.processes import replica, router
+from tests.cluster.here import Part, replica, router
 from tests.cluster.test_proxy import known
 from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
@@ -19,30 +18,28 @@ SAID = "The road goes up the hill and down to the harbour, where the boats lie. 
 
 
 @pytest.fixture(scope="module")
-def servers(index: Redis) -> Iterator[list[Process]]:
+def servers(index: Redis) -> Iterator[list[Part]]:
     """Each has room for one of its two models."""
     with ExitStack() as stack:
-        processes = []
+        parts = []
         for names in SERVERS:
             models = [f"{name}={model_path(MODELS[name])}" for name in names]
-            processes.append(replica("--models-max", "1", "--index", index.url, models=models))
-            stack.callback(processes[-1].close)
-        yield processes
+            parts.append(replica("--models-max", "1", "--index", index.url, models=models))
+            stack.callback(parts[-1].close)
+        yield parts
 
 
 @pytest.fixture(scope="module", params=["index", "urls"])
-def fleet(
-    request: pytest.FixtureRequest, index: Redis, servers: list[Process]
-) -> Iterator[tuple[Process, list[Process]]]:
+def fleet(request: pytest.FixtureRequest, index: Redis, servers: list[Part]) -> Iterator[tuple[Part, list[Part]]]:
     """A router that follows the index, or asks the servers."""
-    urls = [flag for server in servers for flag in ("--replica", server.url)]
-    with closing(router(*(["--index", index.url] if request.param == "index" else urls))) as route:
+    urls = [server.url for server in servers]
+    with closing(router(index.url) if request.param == "index" else router(replicas=urls)) as route:
         assert until(lambda: len(known(route)) == 4)
         yield route, servers
 
 
 @pytest.fixture
-def http(fleet: tuple[Process, list[Process]]) -> Iterator[httpx.Client]:
+def http(fleet: tuple[Part, list[Part]]) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=fleet[0].url, timeout=PATIENCE_S) as client:
         yield client
 
@@ -58,7 +55,7 @@ def url_of(http: httpx.Client, answer: httpx.Response) -> str:
     return str(urls[answer.headers["x-leftoff-replica"]])
 
 
-def awake(fleet: tuple[Process, list[Process]]) -> set[tuple[int, str]]:
+def awake(fleet: tuple[Part, list[Part]]) -> set[tuple[int, str]]:
     """The server and the name of each model that is awake, as the router knows it."""
     route, servers = fleet
     numbers = {server.url: number for number, server in enumerate(servers)}
@@ -69,7 +66,7 @@ def awake(fleet: tuple[Process, list[Process]]) -> set[tuple[int, str]]:
     }
 
 
-def test_models_that_nobody_has_asked_are_known_too(fleet: tuple[Process, list[Process]]) -> None:
+def test_models_that_nobody_has_asked_are_known_too(fleet: tuple[Part, list[Part]]) -> None:
     assert {(str(each["url"]), str(each["model"])) for each in known(fleet[0])} == {
         (server.url, name) for server, names in zip(fleet[1], SERVERS, strict=True) for name in names
     }
@@ -77,7 +74,7 @@ def test_models_that_nobody_has_asked_are_known_too(fleet: tuple[Process, list[P
 
 
 def test_a_request_goes_where_its_model_is_and_rather_where_it_is_awake(
-    http: httpx.Client, fleet: tuple[Process, list[Process]]
+    http: httpx.Client, fleet: tuple[Part, list[Part]]
 ) -> None:
     _, servers = fleet
     for number, name in ((0, "left"), (1, "right"), (0, "left")):
@@ -103,7 +100,7 @@ def test_a_name_that_no_server_has_is_told_with_those_of_all_and_without_one_the
 
 
 def test_lists_are_those_of_all_with_what_is_loaded_anywhere(
-    http: httpx.Client, fleet: tuple[Process, list[Process]]
+    http: httpx.Client, fleet: tuple[Part, list[Part]]
 ) -> None:
     ask(http, "left")
     assert until(lambda: (0, "left") in awake(fleet))

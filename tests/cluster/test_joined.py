@@ -5,32 +5,33 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from lab.bench.process import Process
-from tests.cluster.processes import replica, router
+from tests.cluster.here import Part, replica, router
 from tests.cluster.test_proxy import chat, known
+from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 
 KEY = {"authorization": "Bearer one"}
 
 
 @pytest.fixture(scope="module")
-def replicas() -> Iterator[list[Process]]:
-    processes = [replica("--alias", name, "--api-key", "one,two") for name in ("small", "large")]
-    yield processes
-    for process in processes:
-        process.close()
+def replicas() -> Iterator[list[Part]]:
+    flags = ("--api-key", "one,two", "--alias")
+    parts = [replica(*flags, name, models=[str(model_path("qwen35"))]) for name in ("small", "large")]
+    yield parts
+    for part in parts:
+        part.close()
 
 
 @pytest.fixture(scope="module")
-def route(replicas: list[Process]) -> Iterator[Process]:
-    process = router(*(flag for each in replicas for flag in ("--replica", each.url)))
-    assert until(lambda: len(known(process, KEY)) == 2)
-    yield process
-    process.close()
+def route(replicas: list[Part]) -> Iterator[Part]:
+    part = router(replicas=[each.url for each in replicas])
+    assert until(lambda: len(known(part, KEY)) == 2)
+    yield part
+    part.close()
 
 
 @pytest.fixture
-def http(route: Process) -> Iterator[httpx.Client]:
+def http(route: Part) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=route.url, headers=KEY, timeout=PATIENCE_S) as client:
         yield client
 
@@ -45,7 +46,7 @@ def held(url: str, key: dict[str, str] = KEY) -> int:
     return int(tiers[0]["entries"])
 
 
-def test_the_model_that_is_named_answers(http: httpx.Client, replicas: list[Process]) -> None:
+def test_the_model_that_is_named_answers(http: httpx.Client, replicas: list[Part]) -> None:
     for name, process in zip(("small", "large"), replicas, strict=True):
         for _ in range(2):
             answer = ask(http, name)
@@ -58,7 +59,7 @@ def test_the_model_that_is_named_answers(http: httpx.Client, replicas: list[Proc
         assert "name one of large, small" in refused.json()["error"]["message"]
 
 
-def test_lists_are_those_of_all(http: httpx.Client, replicas: list[Process]) -> None:
+def test_lists_are_those_of_all(http: httpx.Client, replicas: list[Part]) -> None:
     urls = {process.url for process in replicas}
     assert {each["id"] for each in http.get("/v1/models").json()["data"]} == {"small", "large"}
     assert {each["name"] for each in http.get("/api/tags").json()["models"]} == {"small:latest", "large:latest"}
@@ -70,7 +71,7 @@ def test_lists_are_those_of_all(http: httpx.Client, replicas: list[Process]) -> 
     assert {*http.get("/cache").json()["replicas"]} == urls
 
 
-def test_a_request_for_one_replica_is_answered_by_it(http: httpx.Client, replicas: list[Process]) -> None:
+def test_a_request_for_one_replica_is_answered_by_it(http: httpx.Client, replicas: list[Part]) -> None:
     chosen = {"x-leftoff-replica": replicas[1].url}
     assert http.get("/props", headers=chosen).json()["model_alias"] == "large"
     assert "tiers" in http.get("/cache", headers=chosen).json()
@@ -82,7 +83,7 @@ def test_a_wrong_key_is_refused_as_by_a_replica(http: httpx.Client) -> None:
     assert http.delete("/cache", headers={"authorization": "Bearer three"}).status_code == 401
 
 
-def test_what_is_deleted_is_deleted_everywhere(http: httpx.Client, replicas: list[Process]) -> None:
+def test_what_is_deleted_is_deleted_everywhere(http: httpx.Client, replicas: list[Part]) -> None:
     other = {"authorization": "Bearer two"}
     for name, process in zip(("small", "large"), replicas, strict=True):
         for key in (KEY, other):
@@ -95,14 +96,14 @@ def test_what_is_deleted_is_deleted_everywhere(http: httpx.Client, replicas: lis
     assert all(held(process.url, other) for process in replicas), "what is another tenant's stays"
 
 
-def test_a_browser_finds_the_replicas_at_the_root(http: httpx.Client, replicas: list[Process]) -> None:
+def test_a_browser_finds_the_replicas_at_the_root(http: httpx.Client, replicas: list[Part]) -> None:
     shown = http.get("/", headers={"accept": "text/html"})
     assert shown.headers["content-type"].startswith("text/html")
     assert all(f'<a href="{process.url}">' in shown.text for process in replicas)
     assert http.get("/").text.startswith("leftoff route is running")
 
 
-def test_a_response_is_found_wherever_it_is_kept(http: httpx.Client, replicas: list[Process]) -> None:
+def test_a_response_is_found_wherever_it_is_kept(http: httpx.Client, replicas: list[Part]) -> None:
     """Another router has made it: this one does not know where."""
     made = {}
     for process, name in zip(replicas, ("small", "large"), strict=True):
@@ -116,10 +117,10 @@ def test_a_response_is_found_wherever_it_is_kept(http: httpx.Client, replicas: l
 
 
 def test_a_model_whose_replicas_are_gone_is_not_answered_by_another(
-    http: httpx.Client, route: Process, replicas: list[Process]
+    http: httpx.Client, route: Part, replicas: list[Part]
 ) -> None:
     kept = http.post("/v1/responses", json={"model": "large", "input": "Hello", "max_output_tokens": 16}).json()["id"]
-    replicas[1].kill()
+    replicas[1].close()
     failed = http.delete("/cache")
     assert failed.status_code in (200, 502), "it may be known to be gone already"
     if failed.status_code == 502:

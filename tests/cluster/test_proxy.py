@@ -1,4 +1,4 @@
-"""The router over two real replicas: all dialects, streams, a replica that dies, and one that is busy."""
+"""The router over two replicas: all dialects, streams, a replica that dies, and one that is busy."""
 
 import asyncio
 import json
@@ -12,33 +12,41 @@ import pytest
 
 from lab.bench.process import Process
 from leftoff.cluster.app import RouterApp
+from leftoff.cluster.chain import REPLICA
 from leftoff.cluster.proxy import Proxy
 from leftoff.cluster.replica import Replica
 from leftoff.server.reply import points
-from tests.cluster.processes import replica, router
+from tests.cluster import here, processes
+from tests.cluster.here import Part
 from tests.patience import PATIENCE_S, until
 
 HEADER = "You are a helpful assistant. " * 40
 
 
 @pytest.fixture(scope="module")
-def replicas() -> Iterator[list[Process]]:
-    processes = [replica(), replica()]
-    yield processes
-    for process in processes:
-        process.close()
-
-
-@pytest.fixture(scope="module")
-def route(replicas: list[Process]) -> Iterator[Process]:
-    flags = [flag for process in replicas for flag in ("--replica", process.url)]
-    process = router(*flags)
-    assert until(lambda: len(known(process)) == 2)
+def mortal() -> Iterator[Process]:
+    """A replica in a process of its own, which can be killed."""
+    process = processes.replica()
     yield process
     process.close()
 
 
-def known(route: Process, headers: dict[str, str] | None = None) -> list[dict[str, object]]:
+@pytest.fixture(scope="module")
+def replicas(mortal: Process) -> Iterator[list[Part | Process]]:
+    part = here.replica()
+    yield [part, mortal]
+    part.close()
+
+
+@pytest.fixture(scope="module")
+def route(replicas: list[Part | Process]) -> Iterator[Part]:
+    part = here.router(replicas=[each.url for each in replicas])
+    assert until(lambda: len(known(part)) == 2)
+    yield part
+    part.close()
+
+
+def known(route: Part | Process, headers: dict[str, str] | None = None) -> list[dict[str, object]]:
     groups = httpx.get(f"{route.url}/cluster", headers=headers, timeout=PATIENCE_S).json()["groups"]
     return [each for group in groups for each in group["replicas"] if each["state"] == "ready"]
 
@@ -51,15 +59,15 @@ def chat(url: str, *messages: str, **fields: object) -> httpx.Response:
     return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)  # type: ignore[arg-type]
 
 
-def test_an_answer_is_as_a_replica_gives_it(replicas: list[Process], route: Process) -> None:
+def test_an_answer_is_as_a_replica_gives_it(replicas: list[Part | Process], route: Part) -> None:
     through, straight = chat(route.url, "Hello"), chat(replicas[0].url, "Hello")
     assert through.status_code == 200
     assert through.json()["choices"] == straight.json()["choices"]
-    assert through.headers["x-leftoff-replica"] in {process.url for process in replicas}
+    assert through.headers[REPLICA] in {each.url for each in replicas}
     assert "x-leftoff-points" not in through.headers
 
 
-def test_a_replica_tells_where_a_prompt_may_be_resumed_with_an_index_or_without(replicas: list[Process]) -> None:
+def test_a_replica_tells_where_a_prompt_may_be_resumed_with_an_index_or_without(replicas: list[Part | Process]) -> None:
     body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
     answer = httpx.post(
         f"{replicas[0].url}/v1/chat/completions", json=body, headers={points.HEADER: "1"}, timeout=PATIENCE_S
@@ -69,18 +77,18 @@ def test_a_replica_tells_where_a_prompt_may_be_resumed_with_an_index_or_without(
     assert told.length == told.points[-1].position == answer.json()["usage"]["prompt_tokens"]
 
 
-def test_a_conversation_stays_where_its_state_is(route: Process) -> None:
+def test_a_conversation_stays_where_its_state_is(route: Part) -> None:
     said, homes, computed = ["My name is Ada."], set(), []
     for question in ("What is my name?", "Say it again.", "And once more."):
         answer = chat(route.url, *said)
-        homes.add(answer.headers["x-leftoff-replica"])
+        homes.add(answer.headers[REPLICA])
         computed.append(answer.json()["timings"]["prompt_n"])
         said += [answer.json()["choices"][0]["message"]["content"], question]
     assert len(homes) == 1
     assert max(computed[1:]) < 60
 
 
-def test_streams_and_dialects_pass_through(route: Process) -> None:
+def test_streams_and_dialects_pass_through(route: Part) -> None:
     with openai.OpenAI(base_url=f"{route.url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
         chunks = client.chat.completions.create(
             model="any", messages=[{"role": "user", "content": "Hello"}], stream=True, max_tokens=8
@@ -106,7 +114,7 @@ def test_streams_and_dialects_pass_through(route: Process) -> None:
     assert raw.json()["content"]
 
 
-def test_what_a_replica_refuses_is_refused_in_its_words(replicas: list[Process], route: Process) -> None:
+def test_what_a_replica_refuses_is_refused_in_its_words(replicas: list[Part | Process], route: Part) -> None:
     body = {"messages": [{"role": "user", "content": 3}]}
     answers = [
         httpx.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S) for url in (route.url, replicas[0].url)
@@ -115,14 +123,14 @@ def test_what_a_replica_refuses_is_refused_in_its_words(replicas: list[Process],
     assert answers[0].json() == answers[1].json()
 
 
-def test_figures_for_prometheus(route: Process) -> None:
+def test_figures_for_prometheus(route: Part) -> None:
     text = httpx.get(f"{route.url}/metrics", timeout=PATIENCE_S).text
     assert "leftoff_route_decision_seconds_bucket" in text
     assert "leftoff_route_replica_up" in text
 
 
 def test_a_replica_that_takes_connections_and_answers_nothing_is_left(
-    replicas: list[Process], monkeypatch: pytest.MonkeyPatch
+    replicas: list[Part | Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Proxy, "look_s", 0.05)
     monkeypatch.setattr(Proxy, "health_s", 0.05)
@@ -140,14 +148,12 @@ def test_a_replica_that_takes_connections_and_answers_nothing_is_left(
 
     with socket.create_server(("127.0.0.1", 0)) as mute:
         answer = asyncio.run(play(mute.getsockname()[1]))
-    assert (answer.status_code, answer.headers["x-leftoff-replica"]) == (200, "well")
+    assert (answer.status_code, answer.headers[REPLICA]) == (200, "well")
 
 
-def test_a_replica_that_is_killed(replicas: list[Process], route: Process) -> None:
+def test_a_replica_that_is_killed(mortal: Process, route: Part) -> None:
     """One that had not begun is answered by the other replica; one that had ends with an error."""
-    first = chat(route.url, "Tell me a story.")
-    home = first.headers["x-leftoff-replica"]
-    (killed,) = (process for process in replicas if process.url == home)
+    chat(route.url, "Tell me a story.", headers={REPLICA: mortal.url})
     body = {"messages": [{"role": "system", "content": HEADER}, {"role": "user", "content": "Tell me a story."}]}
     with httpx.stream(
         "POST",
@@ -156,19 +162,19 @@ def test_a_replica_that_is_killed(replicas: list[Process], route: Process) -> No
         timeout=PATIENCE_S,
     ) as stream:
         lines = stream.iter_lines()
-        assert stream.headers["x-leftoff-replica"] == home
+        assert stream.headers[REPLICA] == mortal.url, "it has the state"
         assert next(lines).startswith("data: ")
-        killed.kill()
+        mortal.kill()
         last = [line for line in lines if line][-1]
     assert json.loads(last.removeprefix("data: "))["error"]["code"] == "replica_failed"
     answer = chat(route.url, "Tell me a story.")
     assert answer.status_code == 200
-    assert answer.headers["x-leftoff-replica"] != home
+    assert answer.headers[REPLICA] != mortal.url
 
 
-def test_without_replicas_clients_are_told_to_come_back(replicas: list[Process], route: Process) -> None:
-    for process in replicas:
-        process.kill()
+def test_without_replicas_clients_are_told_to_come_back(replicas: list[Part | Process], route: Part) -> None:
+    for each in replicas:
+        each.close()
     answer = chat(route.url, "Hello")
     assert answer.status_code == 503
     assert answer.headers["retry-after"]
