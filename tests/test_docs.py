@@ -21,7 +21,7 @@ from leftoff.server import app
 from leftoff.server.server import serving as serving_host
 from leftoff.types import ReasoningTags
 from tests.chat.formats.forms import TOOL, read
-from tests.cli.running import Server, serving
+from tests.cli.here import Here, served
 from tests.pages import ADDRESS, PAGES, ROOT, blocks_of
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
@@ -48,12 +48,11 @@ FOLDERS = ("leftoff", "lab", "tests", "training", "examples", "docs", "deploy", 
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Here]:
     """`leftoff serve` with what it has by default: four slots, and a disk."""
     folder = str(tmp_path_factory.mktemp("cache"))
-    with serving("--slots", "4", "--ctx", "4096", "--disk", "64", "--cache-dir", folder, model="") as running:
-        assert running.url, running.log
-        yield running
+    with served("--slots", "4", "--ctx", "4096", "--disk", "64", "--cache-dir", folder, model="") as server:
+        yield server
 
 
 def shape(value: object, is_free: bool = False) -> Any:  # noqa: ANN401
@@ -66,13 +65,13 @@ def shape(value: object, is_free: bool = False) -> Any:  # noqa: ANN401
     return "number" if type(value) in (int, float) else type(value).__name__
 
 
-def curl(command: str, server: Server) -> str:
+def curl(command: str, server: Here) -> str:
     words = shlex.split(command.replace(ADDRESS, server.url))
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return done.stdout
 
 
-def test_the_examples_of_the_http_api_answer_as_they_are_shown(server: Server) -> None:
+def test_the_examples_of_the_http_api_answer_as_they_are_shown(server: Here) -> None:
     """In their order: later ones show what the earlier have left."""
     assert len(EXAMPLES) == HTTP_API.count("\n```json\n") >= 10
     for commands, shown in EXAMPLES:
@@ -81,7 +80,7 @@ def test_the_examples_of_the_http_api_answer_as_they_are_shown(server: Server) -
         assert shape(json.loads(answer)) == shape(json.loads(shown)), command
 
 
-def test_every_route_is_in_the_table(server: Server) -> None:
+def test_every_route_is_in_the_table(server: Here) -> None:
     rows = re.findall(r"^\| ([A-Z, ]+) \| (.*?) \|", HTTP_API, re.MULTILINE)
     shown = {(method, path) for names, paths in rows for method in names.split(", ") for path in named(paths)}
     described = httpx.get(f"{server.url}/openapi.json").json()["paths"]
@@ -92,7 +91,7 @@ def named(text: str) -> list[str]:
     return re.findall(r"`(/[^`]*)`", text)
 
 
-def test_every_metric_is_in_the_table(server: Server) -> None:
+def test_every_metric_is_in_the_table(server: Here) -> None:
     rows = re.findall(r"^\| `([\w:]+)` \| (counter|gauge|histogram) \|", HTTP_API, re.MULTILINE)
     families = [*text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text)]
     assert dict(rows) == {f"{f.name}{'_total' if f.type == 'counter' else ''}": f.type for f in families}
@@ -103,7 +102,7 @@ def test_every_reason_is_in_the_table() -> None:
     assert re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) == [reason.value for reason in Reason]
 
 
-def test_the_props_are_reached(server: Server) -> None:
+def test_the_props_are_reached(server: Here) -> None:
     assert "params" in httpx.get(f"{server.url}/props").json()["default_generation_settings"]
 
 

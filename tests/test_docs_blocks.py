@@ -1,10 +1,10 @@
 """Every block of code in the pages is run as it stands there, or says why it is not (`tests/pages.py`).
 
-Commands run on small models, against a server on a free port instead of 8080. What this machine may not have (Claude
-Code, Qwen Code, Open WebUI) is stood in for by a request to where its settings lead, as it would make it.
+Commands of leftoff and programs run in this process, on small models, against a server on a free port instead of 8080.
+What this machine may not have (Claude Code, Qwen Code, Open WebUI) is stood in for by a request to where its settings
+lead, as it would make it.
 """
 
-import functools
 import io
 import json
 import os
@@ -22,8 +22,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from lab.bench.__main__ import main as bench
 from leftoff.cli.main import main
-from tests.cli.running import Server, serving
+from tests.cli.here import Here, served
 from tests.factory import model_path
 from tests.pages import ADDRESS, PAGES, ROOT, Block, blocks_of
 from tests.patience import PATIENCE_S
@@ -46,15 +47,13 @@ class Place:
     """Where commands run: a folder that is also their home, and the server that they talk to."""
 
     folder: Path
-    server: Server
+    server: Here
 
-    def run(self, command: list[str], given: str = "", folder: Path | None = None) -> str:
-        environment = os.environ | {"HOME": str(self.folder), "PYTHONPATH": str(ROOT)}
+    def run(self, command: list[str], folder: Path | None = None) -> str:
         done = subprocess.run(
             command,
             cwd=folder or self.folder,
-            env=environment,
-            input=given,
+            env=os.environ | {"HOME": str(self.folder)},
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
@@ -63,6 +62,15 @@ class Place:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def leftoff(self, command: str, *more: str, given: str = "") -> str:
+        """What a command of leftoff prints."""
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+            patch.chdir(self.folder)
+            patch.setenv("HOME", str(self.folder))
+            patch.setattr("sys.stdin", io.StringIO(given))
+            assert main([*shlex.split(command)[1:], *more]) == 0
+        return printed.getvalue()
+
     def here(self, text: str) -> str:
         return text.replace(ADDRESS, self.server.url)
 
@@ -70,21 +78,15 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """The server is that of `leftoff serve`, with the model that comes with it."""
-    with serving("--ctx", "4096", "--disk", "0", model="") as running:
-        assert running.url, running.log
-        yield Place(tmp_path_factory.mktemp("home"), running)
+    with served("--ctx", "4096", "--disk", "0", model="") as server:
+        yield Place(tmp_path_factory.mktemp("home"), server)
 
 
 @pytest.fixture(autouse=True)
 def _calm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Tests run side by side: each has a cache of its own, and one thread. No browser opens."""
+    """Tests run side by side: each has a cache of its own, and one thread."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("LEFTOFF_THREADS", "1")
-    monkeypatch.setenv("BROWSER", "true")
-
-
-def leftoff(command: str) -> list[str]:
-    return [sys.executable, "-m", *shlex.split(command)]
 
 
 def settings_of(command: str) -> dict[str, str]:
@@ -106,21 +108,11 @@ def venv(command: str, place: Place) -> None:
 
 
 def pip_install(command: str, _place: Place) -> None:
-    """As far as pip goes without a network: tests/test_wheel.py and `make release-check` install it.
-
-    What pip makes of the folder is the same, whichever name and extras are given.
-    """
+    """That there are such a package and such extras: tests/test_wheel.py and `make release-check` install it."""
     (what,) = shlex.split(command)[2:]
     name, extras = re.fullmatch(r"(leftoff|\.)(?:\[(.*)\])?", what).groups("")  # type: ignore[union-attr]
     assert name in (".", PROJECT["name"])
     assert {*filter(None, extras.split(","))} <= PROJECT["optional-dependencies"].keys()
-    dry_run_of_pip()
-
-
-@functools.cache
-def dry_run_of_pip() -> None:
-    arguments = ("--dry-run", "--no-deps", "--no-build-isolation", "--quiet", ".")
-    subprocess.run([sys.executable, "-m", "pip", "install", *arguments], cwd=ROOT, check=True)
 
 
 def serve(command: str, place: Place) -> None:
@@ -137,29 +129,28 @@ def serve(command: str, place: Place) -> None:
     first, rest = (words[0], words[1:]) if words and not words[0].startswith("-") else ("", words)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.folder)
-        with serving(*rest, model=first) as running:
-            assert running.url, running.log
-            assert httpx.get(f"{running.url}/health").json()["status"] == "ok", running.log
-            assert len(httpx.get(f"{running.url}/v1/models").json()["data"]) >= max(1, len(names))
+        with served(*rest, model=first) as server:
+            assert httpx.get(f"{server.url}/health").json()["status"] == "ok"
+            assert len(httpx.get(f"{server.url}/v1/models").json()["data"]) >= max(1, len(names))
 
 
 def models(command: str, place: Place) -> None:
-    assert "qwen3.6-27b" in place.run(leftoff(command))
+    assert "qwen3.6-27b" in place.leftoff(command)
 
 
 def chat(command: str, place: Place) -> None:
-    output = place.run(leftoff(place.here(command)), "Hello!\nThank you!\n")
+    output = place.leftoff(place.here(command), given="Hello!\nThank you!\n")
     assert re.search(r"^reused [1-9][\d,]* · computed [\d,]+ · first token after", output, re.MULTILINE)
 
 
 def doctor(command: str, place: Place) -> None:
     if not (file := place.folder / "model.gguf").exists():
         file.symlink_to(model_path("qwen35"))
-    assert "hybrid" in place.run(leftoff(command))
+    assert "hybrid" in place.leftoff(command)
 
 
 def cache(command: str, place: Place) -> None:
-    place.run([*leftoff(command), "--cache-dir", str(place.folder)])
+    place.leftoff(command, "--cache-dir", str(place.folder))
 
 
 def helped(command: str, _place: Place) -> None:
@@ -172,21 +163,21 @@ def helped(command: str, _place: Place) -> None:
 
 
 def help_of(*command: str) -> str:
-    shown = io.StringIO()
-    with redirect_stdout(shown), pytest.raises(SystemExit):
+    with redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit):
         main([*command, "--help"])
     return shown.getvalue()
 
 
-def play(command: str, place: Place) -> None:
+def play(command: str, _place: Place) -> None:
     """The shortest workload stands for all of them."""
-    arguments = shlex.split(command)[1:]
-    output = place.run([sys.executable, *arguments, "--workload", "regenerate", "--threads", "1"], folder=ROOT)
-    assert "llama-server" in output
+    words = [*shlex.split(command)[3:], str(model_path("llama")), "--workload", "regenerate", "--threads", "1"]
+    with redirect_stdout(io.StringIO()) as printed:
+        assert bench(words) == 0
+    assert "llama-server" in printed.getvalue()
 
 
 def cluster_key(command: str, place: Place) -> None:
-    place.run(leftoff(command))
+    place.leftoff(command)
     assert (place.folder / shlex.split(command)[-1]).stat().st_mode & 0o77 == 0
 
 
@@ -226,8 +217,7 @@ def openai_client(command: str, place: Place) -> None:
 
 
 def stats(command: str, place: Place) -> None:
-    words = [sys.executable, "-m", *shlex.split(command), "--url", place.server.url]
-    assert "spared since the start" in place.run(words)
+    assert "spared since the start" in place.leftoff(command, "--url", place.server.url)
 
 
 RUNNERS: dict[str, Callable[[str, Place], None]] = {
@@ -299,9 +289,10 @@ def test_commands(block: Block, place: Place) -> None:
 
 @pytest.mark.parametrize("block", [block for block in RUN if block.kind == "python"], ids=str)
 def test_programs(block: Block, place: Place) -> None:
-    output = place.run([sys.executable, "-c", place.here(block.text)])
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(compile(place.here(block.text), str(block), "exec"), {"__name__": "program"})
     for part, expected in EXPECTED.items():
-        assert part not in block.text or re.search(expected, output)
+        assert part not in block.text or re.search(expected, printed.getvalue())
 
 
 @pytest.mark.parametrize("block", [block for block in RUN if block.kind in ("json", "toml")], ids=str)

@@ -1,37 +1,36 @@
 """The programs in examples/ run as they stand there, against a real server with the model that comes with leftoff."""
 
-import os
+import io
 import re
-import subprocess
+import runpy
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from tests.cli.running import Server, serving
-from tests.patience import PATIENCE_S
+from tests.cli.here import Here, served
 
-ROOT = Path(__file__).parents[1]
-EXAMPLES = ROOT / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 TESTED = {"anthropic_messages", "embedded_session", "openai_chat", "prewarm", "two_agents"}
 REUSED = re.compile(r"reused (\d+)")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server() -> Iterator[Here]:
     """With one slot: what two agents reuse comes from the cache."""
-    with serving("--slots", "1", "--ctx", "4096", model="") as running:
-        assert running.url, running.log
-        yield running
+    with served("--slots", "1", "--ctx", "4096", model="") as server:
+        yield server
 
 
-def run(name: str, server: Server | None = None) -> str:
-    environment = os.environ | {"LEFTOFF_URL": server.url if server else "", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def run(name: str, server: Here | None = None) -> str:
+    path = str(EXAMPLES / f"{name}.py")
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+        patch.setenv("LEFTOFF_URL", server.url if server else "")
+        patch.setattr("sys.argv", [path])
+        runpy.run_path(path, run_name="__main__")
+    return printed.getvalue()
 
 
 def reused(output: str) -> list[int]:
@@ -56,14 +55,14 @@ def test_every_example_says_what_it_needs() -> None:
             assert f"\n    {needed}\n" in text, f"{path.name}: {needed}"
 
 
-def test_openai_chat(server: Server) -> None:
+def test_openai_chat(server: Here) -> None:
     output = run("openai_chat", server)
     assert "Anna" in output.splitlines()[-3], "the model remembers the name"
     first, second, third = reused(output)
     assert first < second < third
 
 
-def test_anthropic_messages(server: Server) -> None:
+def test_anthropic_messages(server: Here) -> None:
     output = run("anthropic_messages", server)
     assert "get_weather({'city': 'Paris'})" in output
     read = [int(number) for number in re.findall(r"read (\d+)", output)]
@@ -81,13 +80,13 @@ def test_embedded_session() -> None:
     assert min(branches) > 0
 
 
-def test_prewarm(server: Server) -> None:
+def test_prewarm(server: Here) -> None:
     output = run("prewarm", server)
     (num_tokens,) = re.findall(r"prewarmed (\d+) tokens", output)
     assert reused(output) == [int(num_tokens)]
 
 
-def test_two_agents(server: Server) -> None:
+def test_two_agents(server: Here) -> None:
     output = run("two_agents", server)
     first, *others = reused(output)
     header = others[0]

@@ -28,6 +28,8 @@ TIMED = {
 
 def sleeps(source: str) -> bool:
     """Whether it calls a function named `sleep` with a time that is not 0, which only lets others run."""
+    if "sleep" not in source:  # then it need not be parsed
+        return False
     calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     names = {"Name": "id", "Attribute": "attr"}
     return any(
