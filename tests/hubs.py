@@ -2,15 +2,19 @@
 
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest.mock import patch
 from urllib.parse import unquote
 
 from tests.patience import POLL_S
+
+_CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
 @dataclass
@@ -51,7 +55,9 @@ def serving_hub() -> Iterator[LocalHub]:
     thread = threading.Thread(target=server.serve_forever, args=(POLL_S,))
     thread.start()
     try:
-        yield hub
+        # It speaks plain HTTP: else every client reads the certificates of all authorities.
+        with patch("certifi.where", str), patch.dict(os.environ, dict.fromkeys(_CERTIFICATES, "")):
+            yield hub
     finally:
         server.shutdown()
         thread.join()

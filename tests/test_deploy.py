@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from leftoff.cli.flags import CommandLine, given_values
 from leftoff.config import Settings, definitions
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.install.packages import PACKAGES
+from tests.cli.here import served
 from tests.cluster.processes import USUAL
 from tests.patience import PATIENCE_S, until
 from tests.store.parts import BUCKET, S3, S3_ENVIRONMENT, redis
@@ -134,7 +135,7 @@ def test_what_the_image_keeps_is_on_its_volumes(monkeypatch: pytest.MonkeyPatch)
 def test_the_health_check_passes_where_a_server_answers_and_fails_where_none_does() -> None:
     (check,) = re.findall(r"^HEALTHCHECK .*\\\n\s+CMD (.*)$", DOCKERFILE, re.MULTILINE)
     _, *code = yaml.safe_load(check)
-    with closing(Process([sys.executable, "-m", "leftoff", "serve", "--port", "0", *USUAL])) as server:
+    with served() as server:
         port = server.url.rpartition(":")[2]
         assert run(sys.executable, *code, LEFTOFF_PORT=port).returncode == 0
     assert run(sys.executable, *code, LEFTOFF_PORT=port).returncode != 0

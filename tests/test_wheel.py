@@ -38,13 +38,17 @@ def run(*command: str, folder: Path, path: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, for building leaves its traces beside the sources. Without isolation it needs no network."""
+    """Built from a copy, for building leaves its traces beside the sources. Without isolation it needs no network.
+
+    It is not compressed: that would take longer than all the rest.
+    """
     folder = tmp_path_factory.mktemp("sources")
     for name in SOURCES:
         shutil.copy(ROOT / name, folder)
     for name in ("leftoff", *APART):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "data"))
-    run("-m", "build", "--wheel", "--no-isolation", folder=folder)
+    stored = "--config-setting=--build-option=--compression=stored"
+    run("-m", "build", "--wheel", "--no-isolation", stored, folder=folder)
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
 
@@ -52,9 +56,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
-    run(
-        "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder), str(wheel), folder=folder
-    )
+    options = ("--quiet", "--no-deps", "--no-index", "--no-compile")
+    run("-m", "pip", "install", *options, "--target", str(folder), str(wheel), folder=folder)
     return folder
 
 
@@ -84,11 +87,7 @@ def test_its_page_on_an_index_has_no_link_that_leads_nowhere_from_there(wheel: P
     assert re.findall(r"\]\((?!https:)[^)]*\)|(?:src|srcset|href)=\S+", page) == []
 
 
-def test_doctor_finds_the_model_beside_it(installed: Path, tmp_path: Path) -> None:
-    report = run("-m", "leftoff", "doctor", "--json", "--threads", "1", folder=tmp_path, path=installed)
-    assert str(installed / "leftoff" / "models" / "leftoff-tiny-q8_0.gguf") in report
-
-
-def test_the_command_is_there(installed: Path, tmp_path: Path) -> None:
+def test_the_command_is_there_and_finds_the_model_beside_it(installed: Path, tmp_path: Path) -> None:
     script = str(installed / "bin" / "leftoff")
-    assert "usage: leftoff demo" in run(script, "demo", "--help", folder=tmp_path, path=installed)
+    report = run(script, "doctor", "--json", "--threads", "1", folder=tmp_path, path=installed)
+    assert str(installed / "leftoff" / "models" / "leftoff-tiny-q8_0.gguf") in report

@@ -5,7 +5,7 @@ For tests of what a server does. Those of how it starts and ends run it as peopl
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
@@ -29,13 +29,18 @@ class Here:
     screen: list[str]
 
 
-@contextmanager
-def served(*arguments: str, model: Path | str | None = None) -> Iterator[Here]:
-    """`model` is another than the tests' own; an empty one leaves it to leftoff."""
+def served(*arguments: str, model: Path | str | None = None) -> AbstractContextManager[Here]:
+    """A small server. `model` is another than the tests' own; an empty one leaves it to leftoff."""
     path = str(model_path("qwen35") if model is None else model)
+    return served_as(*filter(None, [path]), *SMALL, *arguments)
+
+
+@contextmanager
+def served_as(*words: str) -> Iterator[Here]:
+    """What `leftoff serve` with these words serves, and no others."""
     parser = CommandLine()
     serve.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["serve", *filter(None, [path]), *SMALL, *arguments])
+    args = parser.parse_args(["serve", *words])
     lineup, console, screen = serve.lineup_of(args), terminal(), StringIO()
     console.file = screen
     with opened(console, lineup, sys.exit, partial(sampling_of, args)) as hosts, serving(hosts) as url:

@@ -13,6 +13,7 @@ import pytest
 
 from leftoff.cli.main import main
 from leftoff.disk.files import UNFINISHED
+from tests.cli.here import served
 from tests.cli.running import serving
 from tests.disk.stores import page, path_of, store_in, written
 from tests.factory import model_path
@@ -42,10 +43,9 @@ def ask(url: str, question: str) -> dict[str, Any]:
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a server has left that answered two questions."""
     root = tmp_path_factory.mktemp("left")
-    with serving(*disk(root)) as server:
+    with served(*disk(root)) as server:
         for question in QUESTIONS:
             ask(server.url, question)
-        assert server.stop() == 0, server.log
     return root
 
 
@@ -302,9 +302,8 @@ def test_a_beginning_is_exported_and_a_server_elsewhere_goes_on_from_it(
     cache("verify", elsewhere)
     cache("list", elsewhere)
     assert NO_TEXT in capsys.readouterr().out
-    with serving(*disk(elsewhere)) as server:
+    with served(*disk(elsewhere)) as server:
         usages = [ask(server.url, question) for question in QUESTIONS]
-        assert server.stop() == 0
     for usage in usages:
         assert usage["prompt_tokens_details"]["cached_tokens"] > 0.9 * usage["prompt_tokens"]
     cache("import", elsewhere, str(bundle), "--model", model_path("qwen35").stem)

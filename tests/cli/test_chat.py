@@ -15,7 +15,7 @@ from leftoff.cli.chat_history import ChatHistory
 from leftoff.cli.main import main
 from leftoff.cli.talk import as_url
 from leftoff.units import printable
-from tests.cli.running import Server, serving
+from tests.cli.here import Here, served
 from tests.factory import model_path
 from tests.factory.projectors import projector_path
 from tests.patience import PATIENCE_S
@@ -40,10 +40,9 @@ def chat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as running:
-        assert running.url, running.log
-        yield running
+def server() -> Iterator[Here]:
+    with served() as server:
+        yield server
 
 
 @pytest.fixture(params=["in process", "at a url"])
@@ -118,7 +117,7 @@ def test_what_cannot_be_done_is_said_and_the_chat_goes_on(chat: Chat, whom: str)
     assert len(counts(lines)) == 1
 
 
-def test_both_give_the_same_reply(chat: Chat, server: Server) -> None:
+def test_both_give_the_same_reply(chat: Chat, server: Here) -> None:
     typed = "good morning\nhow are you\n"
     assert replies(chat(str(model_path("qwen35")), typed, *LOCAL)) == replies(chat(server.url, typed))
 
@@ -183,10 +182,14 @@ def test_nobody_there_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) ->
     assert error.count("\n") == 1
 
 
-def test_what_is_no_letter_is_read_all_the_same() -> None:
-    command = [sys.executable, "-m", "leftoff", "chat", str(model_path("qwen35")), *GREEDY, *LOCAL, "--disk", "0"]
-    done = subprocess.run(command, input=b"Hi\xff\n", capture_output=True, timeout=PATIENCE_S, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+def test_what_is_no_letter_is_read_all_the_same(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Hi\xff\n"), encoding="utf-8"))
+    assert main(["chat", str(model_path("qwen35")), *GREEDY, *LOCAL]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert len(counts(output.out.splitlines())) == 1
 
 
 @pytest.mark.parametrize("value", ["-1", "warm", "nan"])
@@ -217,7 +220,7 @@ def test_what_is_a_url_and_what_a_model(text: str, url: str | None) -> None:
 def test_a_picture_is_shown_with_the_next_question(chat: Chat, tmp_path: Path) -> None:
     shot = tmp_path / "shot.png"
     shot.write_bytes(png("red"))
-    with serving("--mmproj", str(projector_path("qwen3vl_merger", 64))) as seeing:
+    with served("--mmproj", str(projector_path("qwen3vl_merger", 64))) as seeing:
         lines = chat(seeing.url, f"/image {shot}\nwhat is this\n/reset\nwhat is this\n")
         missing = chat(seeing.url, "/image gone.png\nwhat is this\n")
     assert f"{shot} is shown with the next question" in lines
@@ -236,11 +239,11 @@ def test_a_picture_for_a_model_that_sees_none_is_refused(chat: Chat, whom: str, 
     assert len(counts(lines)) == 1
 
 
-def test_a_question_may_have_many_lines(chat: Chat) -> None:
-    one = chat(str(model_path("qwen35")), "road \\\nends\n", *LOCAL)
-    block = chat(str(model_path("qwen35")), '"""\nroad \nends\n"""\n', *LOCAL)
-    other = chat(str(model_path("qwen35")), "road\nends\n", *LOCAL)
-    marked = chat(str(model_path("qwen35")), '"""road \nends"""\n"""road"""\n', *LOCAL)
+def test_a_question_may_have_many_lines(chat: Chat, server: Here) -> None:
+    one = chat(server.url, "road \\\nends\n")
+    block = chat(server.url, '"""\nroad \nends\n"""\n')
+    other = chat(server.url, "road\nends\n")
+    marked = chat(server.url, '"""road \nends"""\n"""road"""\n')
     assert len(counts(one)) == len(counts(block)) == 1
     assert len(counts(marked)) == 2, "the marks may stand on the lines of the text"
     assert sum(counts(marked)[0]) == sum(counts(block)[0])
@@ -248,25 +251,25 @@ def test_a_question_may_have_many_lines(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize(("text", "fence"), [("the road ends", "```"), ("run\n````sh\nls\n````", "`````")])
-def test_a_file_is_one_block_whatever_is_in_it(chat: Chat, tmp_path: Path, text: str, fence: str) -> None:
+def test_a_file_is_one_block_whatever_is_in_it(chat: Chat, server: Here, tmp_path: Path, text: str, fence: str) -> None:
     (tmp_path / "notes.md").write_text(text)
-    chat(str(model_path("qwen35")), f"/file {tmp_path / 'notes.md'}\nroad\n/save {tmp_path / 'chat.json'}\n", *LOCAL)
+    chat(server.url, f"/file {tmp_path / 'notes.md'}\nroad\n/save {tmp_path / 'chat.json'}\n")
     (saved := ChatHistory()).load(tmp_path / "chat.json")
     assert saved.turns[0][0].text == f"notes.md:\n{fence}\n{text}\n{fence}\n\nroad"
 
 
-def test_a_conversation_is_saved_and_loaded(chat: Chat, tmp_path: Path) -> None:
+def test_a_conversation_is_saved_and_loaded(chat: Chat, server: Here, tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     (tmp_path / "notes.txt").write_text("the road ends")
     typed = f"/system be kind\n/file {tmp_path / 'notes.txt'}\nroad\nsea\n/save {path}\n"
-    said = chat(str(model_path("qwen35")), typed, *LOCAL)
+    said = chat(server.url, typed)
     assert f"{path} saved" in said
     saved = ChatHistory()
     saved.load(path)
     assert saved.system == "be kind"
     assert [asked.text for asked, _ in saved.turns] == ["notes.txt:\n```\nthe road ends\n```\n\nroad", "sea"]
     prompt = sum(counts(said)[-1])
-    (after,) = counts(chat(str(model_path("qwen35")), f"/load {path}\nsun\n", *LOCAL))
+    (after,) = counts(chat(server.url, f"/load {path}\nsun\n"))
     assert sum(after) > prompt, "it goes on with all that was said"
 
 
@@ -281,11 +284,11 @@ def test_a_conversation_is_saved_and_loaded(chat: Chat, tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_used_is_said(
-    chat: Chat, tmp_path: Path, command: str, content: bytes | None, problem: str
+    chat: Chat, server: Here, tmp_path: Path, command: str, content: bytes | None, problem: str
 ) -> None:
     path = tmp_path / "file"
     if content is not None:
         path.write_bytes(content)
-    said = chat(str(model_path("qwen35")), f"{command} {path}\n", *LOCAL)
+    said = chat(server.url, f"{command} {path}\n")
     assert said[-1].startswith(f"leftoff: {command} {path}: ")
     assert problem in said[-1]

@@ -8,7 +8,7 @@ import pytest
 
 from leftoff.cli.demo import Measured, Outcome, draw_bar, failures, praise
 from leftoff.cli.main import main
-from leftoff.cli.talk import TimedReply, _local_turn
+from leftoff.cli.talk import ReplyOptions, TimedReply, _local_turn
 from leftoff.scenes import MAX_GUESTS, SCENES, Step, guest_list, make_scenes
 from leftoff.server.reply.stream import ReplyStream
 from tests.factory import model_path
@@ -21,7 +21,7 @@ _BAR = re.compile(r"      (off|on) +█*[▏▎▍▌▋▊▉]? [\d,.]+ m?s  (?
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same scenes with a shorter list: a full one takes too long for a test.
+    """The same scenes with a shorter list and shorter replies: full ones take too long for a test.
 
     The clock is the work: a millisecond for every token that is read. A busy machine may be late with either reply.
     """
@@ -31,6 +31,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(turn, first_token_ms=1.0 + (turn.prompt_tokens or 0) - (turn.reused or 0))
 
     monkeypatch.setattr("leftoff.cli.demo.SCENES", make_scenes(4))
+    monkeypatch.setattr("leftoff.cli.demo._OPTIONS", ReplyOptions(temperature=0, max_tokens=12))
     monkeypatch.setattr("leftoff.cli.talk._local_turn", timed_by_work)
     monkeypatch.delenv("LEFTOFF_MODEL", raising=False)
 

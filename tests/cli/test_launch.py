@@ -17,7 +17,7 @@ import pytest
 
 from leftoff.agents import CODING_AGENTS
 from leftoff.cli.main import main
-from tests.cli.running import Server, serving
+from tests.cli.here import Here, served
 from tests.factory import model_path
 from tests.factory.projectors import projector_path
 from tests.patience import PATIENCE_S, until
@@ -90,8 +90,8 @@ def launcher(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Launcher:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--alias", "one model", model=model_path("llama")) as server:
+def server() -> Iterator[Here]:
+    with served("--alias", "one model", model=model_path("llama")) as server:
         yield server
 
 
@@ -119,7 +119,7 @@ def test_a_server_is_started_for_the_agent_and_stopped_after_it(launcher: Launch
 
 
 @pytest.mark.parametrize("name", CODING_AGENTS)
-def test_a_server_that_runs_is_used_and_left_alone(name: str, launcher: Launcher, server: Server) -> None:
+def test_a_server_that_runs_is_used_and_left_alone(name: str, launcher: Launcher, server: Here) -> None:
     launcher.install(name)
     done = launcher.run(name, "--url", server.url, "--anyway", "--", "last")
     assert done.returncode == 0, done.stderr
@@ -138,7 +138,7 @@ def test_an_agent_is_told_that_a_model_sees_and_which_others_there_are(launcher:
     launcher.install("opencode")
     projector, others = projector_path("qwen3vl_merger", 64), (f"reader={model_path('llama')}", model_path("bert"))
     seer = f"seer={model_path('qwen35')}"
-    with serving(*map(str, others), "--mmproj", str(projector), model=seer) as server:
+    with served(*map(str, others), "--mmproj", str(projector), model=seer) as server:
         done = launcher.run("opencode", "--url", server.url, "--anyway")
     assert done.returncode == 0, done.stderr
     settings = json.loads(launcher.told["environment"]["OPENCODE_CONFIG_CONTENT"])
@@ -152,21 +152,21 @@ def test_an_agent_is_told_that_a_model_sees_and_which_others_there_are(launcher:
     }
 
 
-def test_a_server_at_the_configured_address_is_found(launcher: Launcher, server: Server) -> None:
+def test_a_server_at_the_configured_address_is_found(launcher: Launcher, server: Here) -> None:
     (launcher.folder / "leftoff.toml").write_text(f"port = {httpx.URL(server.url).port}\n")
     done = launcher.run("claude", "--anyway")
     assert done.returncode == 0, done.stderr
     assert launcher.told["environment"]["ANTHROPIC_BASE_URL"] == server.url
 
 
-def test_a_server_with_another_model_is_not_used(launcher: Launcher, server: Server) -> None:
+def test_a_server_with_another_model_is_not_used(launcher: Launcher, server: Here) -> None:
     done = launcher.run("claude", "--url", server.url, "--model", "another.gguf")
     assert done.returncode == 1
     assert f"the server at {server.url} has one model, and not another" in done.stderr
     assert not (launcher.folder / "told").exists()
 
 
-def test_a_window_that_is_too_small_is_refused_before_the_agent_starts(launcher: Launcher, server: Server) -> None:
+def test_a_window_that_is_too_small_is_refused_before_the_agent_starts(launcher: Launcher, server: Here) -> None:
     """With the flag that raises it, and what to know where the model was trained for less."""
     launcher.install("aider")
     told = "aider needs a window of 8,192 tokens or more, 1,000 of them for its own instructions, and"
@@ -180,7 +180,8 @@ def test_a_window_that_is_too_small_is_refused_before_the_agent_starts(launcher:
     assert "give --ctx 8192. To start it all the same: --anyway" in own.stderr
     assert not (launcher.folder / "told").exists()
     assert launcher.left == []
-    enough = launcher.run("aider", "--port", "0", "--ctx", "8192")
+    with served("--ctx", "8192") as large:
+        enough = launcher.run("aider", "--url", large.url)
     assert enough.returncode == 0, enough.stderr
     assert "needs" not in enough.stderr
 

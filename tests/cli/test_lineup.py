@@ -1,5 +1,6 @@
 """Which models a server has: by the command line, by leftoff.toml and by the files of a folder."""
 
+import logging
 import os
 import shutil
 import sys
@@ -12,17 +13,17 @@ from typing import Any
 import httpx
 import pytest
 
-from lab.bench.process import Process
 from leftoff.cli.config_file import ConfigFile, read_config
 from leftoff.cli.lineup import Lineup
 from leftoff.hub.reference import default_model
 from leftoff.setting import SettingError
 from tests.cli import running
+from tests.cli.here import served_as
 from tests.engine.test_examine import changed
 from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 
-FLAGS = ["--port", "0", "--disk", "0", "--ram", "64", "--ctx", "512", "--threads", "1", "--draft", "off"]
+FLAGS = ["--ram", "64", "--threads", "1", "--ctx", "512"]
 
 
 def named(*texts: str, config: ConfigFile | None = None, **given: object) -> list[tuple[tuple[str, ...], str]]:
@@ -134,13 +135,9 @@ def test_a_file_whose_name_is_no_text_is_no_model(tmp_path: Path) -> None:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[httpx.Client]:
-    server = Process([sys.executable, "-m", "leftoff", "serve", *arguments])
-    try:
-        with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
-            yield http
-    finally:
-        server.close()
+def serving(*words: str) -> Iterator[httpx.Client]:
+    with served_as(*words) as server, httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
+        yield http
 
 
 def who_answers(http: httpx.Client, model: str) -> str:
@@ -193,8 +190,7 @@ def test_a_file_says_which_models_there_are(tmp_path: Path) -> None:
         """
     )
     (tmp_path / "models").mkdir()
-    flags = [*FLAGS[:6], "--top-k", "7", "--threads", "1", "--draft", "off"]
-    with serving("--config", str(config), *flags) as http:
+    with serving("--config", str(config), *FLAGS[:4], "--top-k", "7") as http:
         assert listed(http) == {"small": "loaded", "big": "unloaded", "gone": "unloaded"}
         refused = http.post("/v1/completions", json={"model": "gone", "prompt": "hi"})
         assert "there is no model file at gone.gguf" in refused.json()["error"]["message"], "that fails its own alone"
@@ -315,7 +311,10 @@ def test_an_encoder_in_a_folder_is_one_once_it_is_named(tmp_path: Path) -> None:
 
 def test_a_second_model_on_which_llama_cpp_would_end_the_process_fails_alone(tmp_path: Path) -> None:
     bad = changed(tmp_path / "bad.gguf", b"qwen35.block_count", 0)
-    with serving(f"a={model_path('llama')}", f"b={bad}", *FLAGS) as http:
+    with (
+        running.serving(f"b={bad}", model=f"a={model_path('llama')}") as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http,
+    ):
         refused = http.post("/v1/completions", json={"model": "b", "prompt": "hi"})
         assert refused.status_code == 503
         assert "is damaged: llama.cpp would end the server on it" in refused.json()["error"]["message"]
@@ -334,14 +333,12 @@ def test_a_file_that_is_no_model_puts_none_to_sleep(tmp_path: Path) -> None:
             assert listed(http)["a"] == "loaded"
 
 
-def test_the_log_names_models_as_lists_do(tmp_path: Path) -> None:
+def test_the_log_names_models_as_lists_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "other.gguf").symlink_to(model_path("qwen35"))
-    with running.serving(
-        "--models-dir", str(tmp_path), "--models-max", "1", model=f"first={model_path('llama')}"
-    ) as server:
-        with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
-            for model in ("sub/other", "first", "sub/other"):
-                assert who_answers(http, model) == model
+    words = (f"first={model_path('llama')}", "--models-dir", str(tmp_path), "--models-max", "1", *FLAGS)
+    with caplog.at_level(logging.INFO, "leftoff"), serving(*words) as http:
+        for model in ("sub/other", "first", "sub/other"):
+            assert who_answers(http, model) == model
         told = ("first sleeps: the next", "sub/other sleeps: the next", "sub/other is awake again")
-        assert until(lambda: all(line in server.log for line in told))
+        assert until(lambda: all(line in caplog.text for line in told))

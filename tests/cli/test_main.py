@@ -1,5 +1,6 @@
 """The command itself: what it knows without loading what it does not need."""
 
+import json
 import re
 import subprocess
 import sys
@@ -135,29 +136,38 @@ sys.meta_path.insert(0, Missing())
 sys.platform = "win32"
 import leftoff
 assert leftoff.__version__
+import contextlib, io, json
 from leftoff.cli.main import main
-sys.exit(main(sys.argv[1:]))
+
+def run(words):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            code = main(words)
+        except SystemExit as exit:
+            code = exit.code
+    return code, out.getvalue(), err.getvalue()
+
+print(json.dumps([run(words.split()) for words in sys.argv[1:]]))
 """
 
 
-def on_windows(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-c", WINDOWS, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def on_windows(*commands: str) -> list[tuple[int, str, str]]:
+    """The exit code of each command, and what it says. A process for all: none of them gets far."""
+    done = subprocess.run([sys.executable, "-c", WINDOWS, *commands], capture_output=True, text=True, check=True)
+    return [tuple(each) for each in json.loads(done.stdout)]
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",)])
-def test_on_windows_there_is_help_and_it_says_what_to_do(arguments: tuple[str, ...]) -> None:
-    done = on_windows(*arguments)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "WSL2" in done.stdout
-    assert all(name in done.stdout for name in _COMMANDS)
+def test_on_windows_there_is_help_and_it_says_what_to_do() -> None:
+    for code, out, err in on_windows("", "--help"):
+        assert (code, err) == (0, "")
+        assert "WSL2" in out
+        assert all(name in out for name in _COMMANDS)
 
 
-@pytest.mark.parametrize("arguments", [("serve",), ("chat", "--help"), ("models",), ("cache", "list")])
-def test_on_windows_a_command_says_in_one_line_what_is_missing(arguments: tuple[str, ...]) -> None:
-    done = on_windows(*arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert re.fullmatch(r"leftoff: this takes (fcntl|resource), which this system lacks\. .*WSL2.*\n", done.stderr)
+def test_on_windows_a_command_says_in_one_line_what_is_missing() -> None:
+    for code, out, err in on_windows("serve", "chat --help", "models", "cache list"):
+        assert (code, out) == (1, "")
+        assert re.fullmatch(r"leftoff: this takes (fcntl|resource), which this system lacks\. .*WSL2.*\n", err)
 
 
 def test_where_we_are_now_nobody_is_told_of_windows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,7 @@
 """`leftoff models`: what it lists for a machine, in words and for programs."""
 
 import json
-import subprocess
-import sys
+import socket
 
 import pytest
 
@@ -49,18 +48,17 @@ def test_programs_get_the_same_as_json(capsys: Capture) -> None:
     assert {model["fits"] for model in told["models"]} == {True, False}
 
 
-def test_this_machine_is_asked_and_no_network() -> None:
-    code = """
-import socket, sys
-def refuse(*_): raise AssertionError("the network was asked")
-socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
-from leftoff.cli.main import main
-sys.exit(main(["models"]))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("free: ")
-    assert "qwen3.5-0.8b" in done.stdout
+def test_this_machine_is_asked_and_no_network(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    assert main(["models"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("free: ")
+    assert "qwen3.5-0.8b" in shown
 
 
 @pytest.mark.parametrize("amount", ["0", "-1", "much"])

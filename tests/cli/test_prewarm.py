@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from leftoff.cli.main import main
-from tests.cli.running import serving
+from tests.cli.here import served
 
 HEADER = "an old man keeps a lamp in the window " * 40
 
@@ -15,7 +15,7 @@ def test_the_last_header_is_found_until_the_cache_is_emptied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "rules.txt").write_text(HEADER)
-    with serving("--cache-dir", str(tmp_path / "cache"), "--disk", "64") as server:
+    with served("--cache-dir", str(tmp_path / "cache"), "--disk", "64") as server:
         to = ("--url", server.url)
         assert main(["prewarm", "--from-last", *to]) == 1
         assert "knows no header" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def test_nohup_is_heeded() -> None:
 def test_a_demo_that_is_ended_leaves_nothing(
     tmp_path: Path, is_playing: bool, number: signal.Signals, code: int
 ) -> None:
-    command = [sys.executable, "-m", "leftoff", "demo", "--threads", "1"]
+    command = [sys.executable, "-m", "leftoff", "demo", str(model_path("qwen35")), "--threads", "1"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert until(lambda: [*tmp_path.glob("leftoff-demo-*")])

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cli.running import Server, serving
+from tests.cli.running import SMALL, Server, serving
 from tests.disk.remains import Remains
 from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
@@ -68,13 +68,18 @@ import socket, sys
 from rich.console import Console
 from leftoff.cli.supervisor import Supervisor
 with socket.create_server(("127.0.0.1", 0)) as listener:
-    sys.exit(Supervisor(Console(), listener, sys.argv[1:], first_pause_s=0.01).run())
+    sys.exit(Supervisor(Console(), listener, sys.argv[2:], first_pause_s=float(sys.argv[1])).run())
 """
 
 
+def supervised(model: Path, *flags: str, first_pause_s: float = 0.01) -> "subprocess.Popen[str]":
+    """The supervisor alone, which is there much sooner than the whole command."""
+    command = [sys.executable, "-c", SUPERVISE, str(first_pause_s), "serve", str(model), *SMALL, *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
 def test_it_gives_up_on_a_server_that_only_crashes() -> None:
-    command = [sys.executable, "-c", SUPERVISE, "serve", str(model_path("qwen35")), "--disk", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as supervisor:
+    with supervised(model_path("qwen35")) as supervisor:
         assert supervisor.stdout is not None
         killed: list[int] = []
         for _ in range(5):  # each before it has loaded: the five crashes lie within a minute on any machine
@@ -86,7 +91,9 @@ def test_it_gives_up_on_a_server_that_only_crashes() -> None:
 
 
 def test_its_end_is_the_servers_end(tmp_path: Path) -> None:
-    with serving("--supervise", "--disk", "64", "--cache-dir", str(tmp_path)) as server:
+    with supervised(model_path("qwen35"), "--disk", "64", "--cache-dir", str(tmp_path)) as supervisor:
+        server = Server(supervisor, sys.stderr)
+        server.read_screen()
         child = child_of(server)
         ask(server, WORDS)
         assert server.stop() == 0
@@ -94,15 +101,17 @@ def test_its_end_is_the_servers_end(tmp_path: Path) -> None:
     assert saved_files(tmp_path) > 0, "what rested in the slots was saved"
 
 
-def test_it_can_be_stopped_between_a_crash_and_the_next_start(tmp_path: Path) -> None:
-    with serving("--supervise", "--disk", "0", "--cache-dir", str(tmp_path)) as server:
-        assert server.process.stdout is not None
-        os.kill(child_of(server), signal.SIGKILL)
-        assert "crashed" in server.process.stdout.readline()
-        assert server.stop() == 0
-        assert server.process.stdout.read() == "", "only the crash is told"
+def test_it_can_be_stopped_between_a_crash_and_the_next_start() -> None:
+    with supervised(model_path("qwen35"), first_pause_s=PATIENCE_S) as supervisor:
+        assert supervisor.stdout is not None
+        assert until(lambda: children_of(supervisor.pid))
+        os.kill(children_of(supervisor.pid)[0], signal.SIGKILL)
+        assert "crashed" in supervisor.stdout.readline()
+        supervisor.terminate()
+        assert supervisor.wait(PATIENCE_S) == 0
+        assert supervisor.stdout.read() == "", "only the crash is told"
 
 
 def test_a_mistake_in_the_settings_is_not_tried_again(tmp_path: Path) -> None:
-    with serving("--supervise", model=tmp_path / "no.gguf") as server:
-        assert server.process.wait(PATIENCE_S) == 1
+    with supervised(tmp_path / "no.gguf") as supervisor:
+        assert supervisor.wait(PATIENCE_S) == 1

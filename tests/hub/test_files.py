@@ -1,6 +1,7 @@
 """Files of a hub on this machine: downloaded, broken off, changed on their way, and found again without a network."""
 
 import hashlib
+import logging
 import os
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 from leftoff.hub.download import Progress
 from leftoff.hub.files import HubError, download_file, list_files
 from leftoff.hub.reference import find_model
-from leftoff.models import EMBEDDED
-from tests.cli.running import serving
+from tests.cli.here import served
+from tests.factory import model_path
 from tests.hubs import LocalHub
 from tests.patience import PATIENCE_S
 
@@ -130,14 +131,13 @@ def test_a_server_that_is_no_hub_is_told_apart(monkeypatch: pytest.MonkeyPatch, 
         download_file(REPO, FILE)
 
 
-def test_a_name_of_the_catalogue_is_downloaded_and_served(hub: LocalHub) -> None:
+def test_a_name_of_the_catalogue_is_downloaded_and_served(hub: LocalHub, caplog: pytest.LogCaptureFixture) -> None:
     hub.repos["unsloth/Qwen3.5-0.8B-GGUF"] = {
-        "Qwen3.5-0.8B-Q4_K_M.gguf": EMBEDDED.read_bytes(),
+        "Qwen3.5-0.8B-Q4_K_M.gguf": model_path("llama").read_bytes(),
         "Qwen3.5-0.8B-Q8_0.gguf": b"another",
     }
-    with serving("--disk", "0", model="qwen3.5-0.8b") as server:
-        assert server.url, server.log
+    with caplog.at_level(logging.INFO, "leftoff"), served(model="qwen3.5-0.8b") as server:
         (model,) = httpx.get(f"{server.url}/v1/models", timeout=PATIENCE_S).json()["data"]
         assert model["id"] == "qwen3.5-0.8b"
-        assert "downloading Qwen3.5-0.8B-Q4_K_M.gguf" in server.log
+        assert "downloading Qwen3.5-0.8B-Q4_K_M.gguf" in caplog.text
     assert len(hub.ranges()) == 1
