@@ -37,6 +37,13 @@ class LocalHub:
 
 
 @contextmanager
+def no_certificates() -> Iterator[None]:
+    """For servers that speak plain HTTP: else every client of them reads the certificates of all authorities."""
+    with patch("certifi.where", str), patch.dict(os.environ, dict.fromkeys(_CERTIFICATES, "")):
+        yield
+
+
+@contextmanager
 def serving_hub() -> Iterator[LocalHub]:
     hub = LocalHub()
 
@@ -55,8 +62,7 @@ def serving_hub() -> Iterator[LocalHub]:
     thread = threading.Thread(target=server.serve_forever, args=(POLL_S,))
     thread.start()
     try:
-        # It speaks plain HTTP: else every client reads the certificates of all authorities.
-        with patch("certifi.where", str), patch.dict(os.environ, dict.fromkeys(_CERTIFICATES, "")):
+        with no_certificates():
             yield hub
     finally:
         server.shutdown()

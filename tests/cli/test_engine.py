@@ -18,6 +18,8 @@ from leftoff.engine.hardware import Gpu
 from leftoff.engine.install import packages
 from leftoff.engine.install.packages import Archive, Package
 from tests.engine.install.mirror import Mirror, serving_mirror
+from tests.factory import model_path
+from tests.hubs import no_certificates
 
 Capture = pytest.CaptureFixture[str]
 FILE = "engine-1.0-py3-none-any.whl"
@@ -43,7 +45,7 @@ def wheel() -> bytes:
 def mirror(monkeypatch: pytest.MonkeyPatch, wheel: bytes) -> Iterator[Mirror]:
     archive = Archive("engine", "1.0", FILE, len(wheel), hashlib.sha256(wheel).hexdigest(), "engine/*")
     monkeypatch.setattr(packages, "PACKAGES", (Package("cpu", this_platform(), (archive,), "libllama*"),))
-    with serving_mirror() as mirror:
+    with serving_mirror() as mirror, no_certificates():
         monkeypatch.setenv("PIP_INDEX_URL", f"{mirror.url}/simple")
         mirror.add_wheel("engine", FILE, wheel)
         yield mirror
@@ -119,6 +121,7 @@ def test_a_gpu_that_is_not_used_is_told_of(capsys: Capture, monkeypatch: pytest.
     monkeypatch.setattr("leftoff.engine.hardware._nvidia", lambda _root: [])
     monkeypatch.setattr("leftoff.engine.hardware._others", lambda _root: [Gpu("Radeon", "cpu")])
     monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setenv("LEFTOFF_MODEL", str(model_path("llama")))
     assert main([command]) == 0
     line = "Radeon: this llama.cpp build computes on the CPU. To use the GPU: leftoff engine install"
     assert line in capsys.readouterr().out.splitlines()

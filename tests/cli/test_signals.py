@@ -25,6 +25,12 @@ def cpu_ticks(process: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
+def has_model(process: int) -> bool:
+    """Whether it has begun to load one; where that cannot be seen, it may be about to."""
+    maps = Path(f"/proc/{process}/maps")
+    return not maps.exists() or ".gguf" in maps.read_text()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_an_exception_and_then_what_it_was(number: signal.Signals) -> None:
     before = signal.getsignal(number)
@@ -51,10 +57,11 @@ def test_nohup_is_heeded() -> None:
 def test_a_demo_that_is_ended_leaves_nothing(
     tmp_path: Path, is_playing: bool, number: signal.Signals, code: int
 ) -> None:
-    command = [sys.executable, "-m", "leftoff", "demo", str(model_path("qwen35")), "--threads", "1"]
+    model = [str(model_path("qwen35"))] * is_playing  # else the one that takes longer to load
+    command = [sys.executable, "-m", "leftoff", "demo", *model, "--threads", "1"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert until(lambda: [*tmp_path.glob("leftoff-demo-*")])
+        assert until(lambda: [*tmp_path.glob("leftoff-demo-*")] and has_model(process.pid))
         assert process.stdout is not None
         while is_playing and not process.stdout.readline().startswith(b"1 "):
             assert process.poll() is None
