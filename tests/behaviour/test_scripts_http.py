@@ -15,15 +15,15 @@ from leftoff.server.server import serving
 from tests.factory import Scale, model_path
 from tests.lab.bench.texts import small_texts
 
-# A model of each memory kind that has a way of its own to resume, and slots.
-HYBRIDS, OTHERS = [("qwen35", 1), ("qwen35", 4)], [("llama", 4), ("mamba2", 4), ("gemma3", 4)]
 ALLOWED = 1.03
 CONTEXT_TOKENS = 1 << 14
 PLAYED = [workload for workload in WORKLOADS.values() if not workload.needs_own_server and workload.name != "resumed"]
-# What one client does after the other is played on each memory kind in tests/cache/test_cache_scripts_real.py.
-TRIED_WITHOUT_HTTP = ("shortened", "regenerate", "titles", "tools", "document")
-PLAYS = [(server, workload) for server in HYBRIDS for workload in PLAYED] + [
-    (server, workload) for server in OTHERS for workload in PLAYED if workload.name not in TRIED_WITHOUT_HTTP
+# What one client does after the other is played in one slot, on each memory kind, in
+# tests/cache/test_cache_scripts_real.py: over HTTP on one of them. What several do at once is played on all.
+CROWDS = ("agents", "subagents")
+CROWDED = [("qwen35", 1), ("llama", 4), ("mamba2", 4), ("gemma3", 4)]
+PLAYS = [(("qwen35", 4), workload) for workload in PLAYED] + [
+    (server, workload) for server in CROWDED for workload in PLAYED if workload.name in CROWDS
 ]
 
 
