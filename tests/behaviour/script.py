@@ -22,13 +22,14 @@ _MAX_TOKENS = 24
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who tells facts, and asks for them at the end."""
+    """Somebody who tells facts, and asks for them at the end, after some talk or at once."""
 
     name: str
     city: str
     cat: str
     colour: str
     code: str
+    talk: tuple[str, ...] = TALK
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -43,11 +44,11 @@ class Person:
             f"My favourite colour is {self.colour}.",
             f"My locker code is {self.code}.",
         )
-        return (*told, *TALK, *QUESTIONS)
+        return (*told, *self.talk, *QUESTIONS)
 
 
 ANNA = Person("Anna", "Lisbon", "Moss", "teal", "4817")
-BEN = Person("Ben", "Oslo", "Pepper", "orange", "2096")
+BEN = Person("Ben", "Oslo", "Pepper", "orange", "2096", talk=())
 
 
 class Talk:
