@@ -42,6 +42,9 @@ NUM_CONVERSATIONS = 7  # of each
 RAM_MIB, DISK_MIB = 4, 8
 GROWTH = 1.05
 
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload([__name__])  # each server is a fork of a process that has imported it all
+
 
 @dataclass(frozen=True)
 class Level:
@@ -100,9 +103,8 @@ class Soak:
 
     @contextmanager
     def _server(self) -> Iterator[Running]:
-        spawn = multiprocessing.get_context("spawn")
-        here, there = spawn.Pipe()
-        process = spawn.Process(target=_serve, args=(self.folder, there), daemon=True)
+        here, there = _processes.Pipe()
+        process = _processes.Process(target=_serve, args=(self.folder, there), daemon=True)
         process.start()
         there.close()
         assert process.pid is not None

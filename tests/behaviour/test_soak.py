@@ -9,7 +9,7 @@ from tests.behaviour.soak import Soak
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files by Linux's /proc")
 def test_a_short_soak(tmp_path: Path) -> None:
-    soak = Soak(seconds=1.0, folder=tmp_path, requests_per_look=18)
+    soak = Soak(seconds=1.0, folder=tmp_path, requests_per_look=12)
     soak.run()
     assert soak.num_requests >= 60
     assert soak.num_left > 0
