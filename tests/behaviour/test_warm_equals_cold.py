@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import pytest
 
 from leftoff.engine.memory.base import MemoryKind
-from tests.factory import Scale
 from tests.server.alike import NUM_TOP, difference
 from tests.server.cold import num_ties, rounding_of
 from tests.server.wire import Answer, MessageDict, Texts, Wire, says, wired
@@ -18,8 +17,9 @@ KINDS = {
     "gemma3": MemoryKind.WINDOW,
     "deepseek4": MemoryKind.HYBRID,
 }
-NUM_REPLY = 24
-LONG_PROMPTS = dict.fromkeys(KINDS, 2_500) | {"mamba2": 16_000}  # more than one batch of tokens
+NUM_REPLY = 12
+BATCH_TOKENS = 512
+LONG_PROMPTS = dict.fromkeys(KINDS, 1_300) | {"mamba2": 6_000}  # more than one batch of tokens
 READ_TWICE = ("mamba2", "qwen35")  # with a question after the long prompt, which takes a second reading to check
 # One slot: whoever comes between two turns takes it, and the next turn comes back from RAM.
 SLOTS = 1
@@ -87,7 +87,7 @@ def test_the_words_of_another_conversation_would_show(wire: Wire, architecture: 
 def test_a_long_prompt(architecture: str, num_tokens: int) -> None:
     texts = Texts(2)
     messages = [says("user", texts.text(num_tokens))]
-    with wired(architecture, Scale(context_length=40_960), slots=SLOTS) as wire:
+    with wired(architecture, slots=SLOTS, batch=BATCH_TOKENS) as wire:
         cold = ask(wire, messages).answer
         ask(wire, [says("user", texts.text(100))])
         warm = ask(wire, messages).answer
