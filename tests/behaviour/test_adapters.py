@@ -29,9 +29,9 @@ with_attention = pytest.mark.parametrize("architecture", ["llama"], scope="modul
 
 @with_each
 def test_random_histories_reply_as_servers_of_their_own(architecture: str, own: Own, tmp_path: Path) -> None:
-    tally = play(architecture, own, 36, 2, tmp_path)
+    tally = play(architecture, own, 22, 5, tmp_path)
     assert tally.num_differing == 0, tally
-    assert tally.num_reused > 500, tally
+    assert all(tally.reused.values()), f"with each of the adapters some is reused: {tally}"
 
 
 @with_hybrid
