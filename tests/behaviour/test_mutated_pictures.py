@@ -2,17 +2,27 @@
 
 import base64
 import io
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
+import pytest
 from PIL import Image
 
 from leftoff.picture import Pictures, kind_of
 from tests.behaviour.mutated import held_mib, send_all, server_of_ours
 from tests.behaviour.mutated_pictures import decoded, files, with_picture
+from tests.cli.running import Server
 from tests.factory.projectors import projector_path
 from tests.patience import PATIENCE_S
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """With a model that sees."""
+    with server_of_ours(None, "--mmproj", str(projector_path("qwen3vl_merger", 64))) as server:
+        yield server
 
 
 def test_the_files_themselves_are_pictures() -> None:
@@ -28,26 +38,16 @@ def test_three_hundred_files() -> None:
     assert min(found["decoded"], found["refused"]) > 50
 
 
-def test_fifty_requests_to_a_model_that_sees() -> None:
-    projector = str(projector_path("qwen3vl_merger", 64))
-    with server_of_ours(None, "--mmproj", projector) as server:
-        tally = send_all(server, seed=2, numbers=range(50), make=with_picture)
-    assert tally.problems == []
-    assert min(tally.statuses[200], tally.statuses[400]) >= 5
-
-
 def _noise(number: int, width: int, height: int) -> str:
     file = io.BytesIO()
     pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), np.uint8)
-    Image.fromarray(pixels).save(file, "PNG")
+    Image.fromarray(pixels).save(file, "PNG", compress_level=0)
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def test_large_pictures_leave_little_behind() -> None:
+def test_large_pictures_leave_little_behind(server: Server) -> None:
     """With a heap for each thread it would be 80 MiB, and not 28: the projector's buffers, and what is cached."""
-    projector = str(projector_path("qwen3vl_merger", 64))
     with (
-        server_of_ours(None, "--mmproj", projector) as server,
         httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http,
         ThreadPoolExecutor(4) as clients,
     ):
@@ -63,3 +63,9 @@ def test_large_pictures_leave_little_behind() -> None:
             assert http.get("/health").status_code == 200
             held.append(held_mib(server.process.pid))
     assert held[1] - held[0] < 50
+
+
+def test_fifty_requests_to_a_model_that_sees(server: Server) -> None:
+    tally = send_all(server, seed=2, numbers=range(50), make=with_picture)
+    assert tally.problems == []
+    assert min(tally.statuses[200], tally.statuses[400]) >= 5
