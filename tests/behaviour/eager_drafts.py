@@ -5,14 +5,27 @@ be seen.
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
 
 import leftoff.host.drafts
 from leftoff.cli.main import main
 from leftoff.engine.measure import HeadTimes
 from tests.scheduler.conftest import FreeBatches
 
+
+@contextmanager
+def eager_drafts() -> Iterator[None]:
+    """Of the servers that are opened meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leftoff.host.drafts, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
+        patch.setattr(leftoff.host.drafts, "measure_head", lambda _: HeadTimes(0.0, 0.0))
+        patch.setattr(leftoff.host.drafts, "BatchTimes", FreeBatches)
+        yield
+
+
 if __name__ == "__main__":
-    vars(leftoff.host.drafts).update(
-        measure_batches=lambda _: {1: 1.0, 64: 1.0}, measure_head=lambda _: HeadTimes(0.0, 0.0), BatchTimes=FreeBatches
-    )
-    sys.exit(main())
+    with eager_drafts():
+        sys.exit(main())

@@ -30,7 +30,7 @@ import httpx
 from tests.cli.running import Server, serving
 from tests.disk.remains import Remains
 from tests.factory import Scale
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.server.alike import NUM_TOP
 from tests.server.cold import ROUNDING, num_ties
 from tests.server.crowd import Talker, Told, connected
@@ -170,7 +170,7 @@ class Lives:
         before = self._remains.holder
 
         def kill() -> None:
-            assert _poll(lambda: self._remains.holder not in (None, before), PATIENCE_S)
+            assert until(lambda: self._remains.holder not in (None, before))
             time.sleep(self._rng.uniform(0, Moment.STARTING.value))
             pid = self._remains.holder
             assert pid is not None

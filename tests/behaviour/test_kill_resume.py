@@ -1,16 +1,18 @@
 """Conversations, killed as soon as the disk has their ends: each goes on at its last message, with its pictures."""
 
 import base64
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from tests.behaviour.histories.lives import serving_here
 from tests.cli.running import serving
 from tests.disk.remains import Remains
+from tests.factory import model_path
 from tests.factory.projectors import projector_path
-from tests.patience import PATIENCE_S, until
+from tests.patience import until
 from tests.pictures import noise
 from tests.server.crowd import connected
 from tests.server.wire import Answer, MessageDict, Texts, Wire, says
@@ -48,19 +50,19 @@ def test_after_a_kill_each_conversation_goes_on_at_its_last_message(tmp_path: Pa
     with serving(*flags) as server, connected(server.url) as http:
         wire = Wire(http)
         answers = talk(wire, chats)
-        deadline = time.monotonic() + PATIENCE_S
-        while not has_ends(Remains(tmp_path), wire, chats, answers):
-            assert time.monotonic() < deadline, "it does not write the ends of conversations"
+        assert until(lambda: has_ends(Remains(tmp_path), wire, chats, answers)), "their ends are not written"
         server.process.kill()
         server.process.wait()
-    with serving(*flags) as server, connected(server.url) as http:
+    with serving_here(model_path("qwen35"), flags) as http:
         for chat, answer in zip(chats, answers, strict=True):
             again = Wire(http).chat([*chat, says("user", texts.text(10))], 1)
             assert again.cached >= answer.prompt_tokens - GENERATION_TOKENS
             assert again.computed <= again.prompt_tokens - answer.prompt_tokens + GENERATION_TOKENS
 
 
-def test_after_a_kill_a_picture_is_neither_read_nor_encoded_again(tmp_path: Path) -> None:
+def test_after_a_kill_a_picture_is_neither_read_nor_encoded_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     projector = str(projector_path("qwen3vl_merger", 64))
     flags = ("--ctx", "4096", "--disk", "64", "--cache-dir", str(tmp_path), "--mmproj", projector)
     url = f"data:image/png;base64,{base64.b64encode(noise(1)).decode()}"
@@ -83,19 +85,17 @@ def test_after_a_kill_a_picture_is_neither_read_nor_encoded_again(tmp_path: Path
         server.process.kill()
         server.process.wait()
     (file,) = remains.folder.glob("pictures/*.picture")
-    with serving(*flags) as server, connected(server.url) as http:
+    with serving_here(model_path("qwen35"), flags) as http:
         said = first["choices"][0]["message"]
         _, report = chat(http, text, said, {"role": "user", "content": "And then?"})
         assert [line.rpartition(", ")[2] for line in report["images"]] == ["reused"]
         assert report["computed"] < report["prompt_tokens"] - picture_end
         chat(http, f"Now {text}")
-        assert "damaged" not in server.log
-        server.process.kill()
-        server.process.wait()
+        assert "damaged" not in caplog.text
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
-    with serving(*flags) as server, connected(server.url) as http:
+    with serving_here(model_path("qwen35"), flags) as http:
         edited, _ = chat(http, f"So {text}")
-        assert f"{file} is damaged: its picture is encoded again" in server.log
+        assert f"{file} is damaged: its picture is encoded again" in caplog.text
         assert edited["choices"][0]["message"]["content"] is not None
         assert until(lambda: file.exists() and file.read_bytes() == whole)

@@ -21,6 +21,12 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Told:
+    step: Step
+    answer: Answer
+
+
+@dataclass(frozen=True)
 class Gap:
     """Between two answers. After the first token that differs there is nothing to compare."""
 

@@ -1,5 +1,6 @@
 """What it does to logits that tokens are computed together and not one by one: nobody can help that."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,9 @@ _TOGETHER = 8
 _SETTINGS = ContextSettings(num_cells=1024, num_sequences=1, threads=1, batch_tokens=32, micro_batch_tokens=32)
 
 
-def batch_noise(model: Path, num_prompts: int, seed: int = 0) -> float:
-    """The largest difference of a log-probability between up to eight tokens decoded together and one by one."""
-    rng, largest = np.random.default_rng(seed), 0.0
+def batch_noise(model: Path, num_prompts: int, seed: int = 0) -> Iterator[float]:
+    """Differences of a log-probability between up to eight tokens decoded together and one by one."""
+    rng = np.random.default_rng(seed)
     with LlamaEngine.open(model, _SETTINGS) as engine:
         for _ in range(num_prompts):
             tokens = rng.integers(0, min(8000, engine.model.vocabulary.size), 24 + rng.integers(200)).astype(np.int32)
@@ -23,8 +24,7 @@ def batch_noise(model: Path, num_prompts: int, seed: int = 0) -> float:
             for together in (3, 5, _TOGETHER):
                 for one, other in zip(alone, _log_probabilities(engine, tokens, together), strict=True):
                     top = np.argsort(one)[-_TOP:]
-                    largest = max(largest, float(np.abs(one[top] - other[top]).max()))
-    return largest
+                    yield float(np.abs(one[top] - other[top]).max())
 
 
 def _log_probabilities(engine: LlamaEngine, tokens: np.ndarray, together: int) -> list[np.ndarray]:

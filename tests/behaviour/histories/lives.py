@@ -3,7 +3,7 @@
 import random
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 
@@ -12,8 +12,9 @@ import httpx
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.serve import add_parser, lineup_of
 from leftoff.host.build import open_host
-from leftoff.server.server import serving as serving_here
-from tests.cli.running import SMALL, serving
+from leftoff.server.server import serving
+from tests.behaviour.eager_drafts import eager_drafts
+from tests.cli import running
 
 _PATIENCE_S = 600.0  # bounds a hang
 # In tokens of context, slots, MiB of RAM and of disk: every life is another mixture, some of them with hardly any room.
@@ -27,12 +28,12 @@ class Lives:
     """`leftoff serve` on one folder, ended by SIGTERM or SIGKILL now and then, and started with other settings."""
 
     def __init__(
-        self, model: Path, folder: Path, seed: int, flags: Sequence[str], *, is_ended: bool, drafts: bool = False
+        self, model: Path, folder: Path, seed: int, flags: Sequence[str], *, is_last: bool, drafts: bool = False
     ) -> None:
-        """With `drafts` it drafts whatever it finds. A life that is not ended by a signal needs no process."""
+        """With `drafts` it drafts whatever it finds. The last life is not ended by a signal, and needs no process."""
         self._model = model
-        self._module = "tests.behaviour.eager_drafts" if drafts else "leftoff"
-        self._is_process = is_ended or drafts
+        self._drafts = drafts
+        self._is_last = is_last
         self._folder = folder
         self._rng = random.Random(seed)
         self._flags = flags
@@ -41,7 +42,7 @@ class Lives:
         self.http: httpx.Client
 
     def __enter__(self) -> "Lives":
-        self.begin()
+        self.begin(is_last=self._is_last)
         return self
 
     def __exit__(
@@ -49,7 +50,7 @@ class Lives:
     ) -> None:
         self._life.close()
 
-    def begin(self) -> None:
+    def begin(self, *, is_last: bool) -> None:
         """Ends the present life, if there is one."""
         self._life.close()
         rng = self._rng
@@ -61,39 +62,41 @@ class Lives:
         }
         given = [text for name, value in flags.items() for text in (name, str(value))]
         end = rng.choice([signal.SIGTERM, signal.SIGKILL])
-        draft = ("--draft", "off" if self._module == "leftoff" else "auto")
+        draft = ("--draft", "auto" if self._drafts else "off")
         arguments = [*given, *draft, "--cache-dir", str(self._folder), *self._flags]
-        if self._is_process:
-            self.http = self._life.enter_context(_served(self._model, arguments, end, self._module))
+        if is_last:
+            self._life.enter_context(eager_drafts() if self._drafts else nullcontext())
+            self.http = self._life.enter_context(serving_here(self._model, arguments))
         else:
-            self.http = self._life.enter_context(_here(self._model, arguments))
+            module = "tests.behaviour.eager_drafts" if self._drafts else "leftoff"
+            self.http = self._life.enter_context(_served(self._model, arguments, end, module))
         self.num_lives += 1
 
 
 def never_left(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """A server with one slot whose cache is empty for whoever comes with a new salt."""
-    return _here(model, ["--ctx", "4096", "--slots", "1", "--draft", "off", *_IN_RAM, *flags])
+    return serving_here(model, ["--ctx", "4096", "--slots", "1", "--draft", "off", *_IN_RAM, *flags])
 
 
 def many_slots(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """A server that batches what comes together. Without salts its cache is used, with new ones it is not."""
-    return _here(model, ["--ctx", "8192", "--slots", "3", *_IN_RAM, *flags])
+    return serving_here(model, ["--ctx", "8192", "--slots", "3", *_IN_RAM, *flags])
 
 
 def with_neighbours(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """The same, but idle sequences stay in the engine: what they do to the rounding is the measure of noise."""
-    return _here(model, ["--ctx", "4096", "--slots", "3", "--parked", "1", "--draft", "off", *_IN_RAM, *flags])
+    return serving_here(model, ["--ctx", "4096", "--slots", "3", "--parked", "1", "--draft", "off", *_IN_RAM, *flags])
 
 
 @contextmanager
-def _here(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
+def serving_here(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
     """In this process: a server that nobody kills needs none of its own."""
     parser = CommandLine()
     add_parser(parser.add_subparsers())
-    settings = lineup_of(parser.parse_args(["serve", str(model), *SMALL, *_COMMON, *flags])).first
+    settings = lineup_of(parser.parse_args(["serve", str(model), *running.SMALL, *_COMMON, *flags])).first
     with (
         open_host(settings) as host,
-        serving_here(host) as url,
+        serving(host) as url,
         httpx.Client(base_url=url, timeout=_PATIENCE_S) as http,
     ):
         yield http
@@ -101,7 +104,7 @@ def _here(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
 
 @contextmanager
 def _served(model: Path, flags: Sequence[str], end: signal.Signals, module: str) -> Iterator[httpx.Client]:
-    with serving(*_COMMON, *flags, model=model, module=module) as server:
+    with running.serving(*_COMMON, *flags, model=model, module=module) as server:
         assert server.url, f"it did not start: {server.log}"
         with httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as http:
             yield http

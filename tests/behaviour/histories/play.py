@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import httpx
 
-from tests.behaviour.histories.answers import Answer, Gap, ask, gap
+from tests.behaviour.histories.answers import Answer, Gap, Told, ask, gap
 from tests.behaviour.histories.batch_noise import batch_noise
 from tests.behaviour.histories.lives import Lives, never_left, with_neighbours
 from tests.behaviour.histories.tree import Sizes, Step, Tree
@@ -57,8 +57,10 @@ class Tally:
         self.num_pictures += len(record["images"])
         self.num_pictures_reused += sum(line.endswith("reused") for line in record["images"])
 
-    def saw_noise(self, found: Gap) -> None:
-        self.noise = max(self.noise or 0.0, found.largest)
+    def see_noise(self, noises: Iterator[float]) -> None:
+        """As much as explains what differs: more of it would change nothing."""
+        while not self.is_within_noise and (noise := next(noises, None)) is not None:
+            self.noise = max(self.noise or 0.0, noise)
 
     def __str__(self) -> str:
         steps = ", ".join(f"{count} {name}" for name, count in self.steps.most_common())
@@ -83,20 +85,22 @@ def play(
     drafts: bool = False,
     pictures: bool = False,
     progress: Callable[[Tally], None] = lambda _: None,
+    steps_per_life: int = _STEPS_PER_LIFE,
 ) -> Tally:
     """Of a slow model the prompts are shorter. With drafts it drafts whatever it finds; the measure never does."""
     tally = Tally()
+    told: list[Told] = []
+    is_last = num_steps < steps_per_life
     with (
         never_left(model, flags) as cold,
-        with_neighbours(model, flags) if measures_noise else nullcontext() as crowded,
-        Lives(model, folder, seed, flags, is_ended=num_steps >= _STEPS_PER_LIFE, drafts=drafts) as lives,
+        Lives(model, folder, seed, flags, is_last=is_last, drafts=drafts) as lives,
     ):
         sizes, with_chat = sizes_for(cold, is_slow=is_slow), has_chat(cold)
         tree = Tree(seed, sizes, with_chat=with_chat, with_pictures=pictures)
         while tally.steps.total() < num_steps:
-            if (tally.steps.total() + tally.num_left) % _STEPS_PER_LIFE == _STEPS_PER_LIFE - 1:
+            if (tally.steps.total() + tally.num_left) % steps_per_life == steps_per_life - 1:
                 progress(tally)
-                lives.begin()
+                lives.begin(is_last=num_steps - tally.steps.total() <= steps_per_life)
             step = tree.next()
             answer = ask(lives.http, step)
             if answer is None:
@@ -106,39 +110,45 @@ def play(
             expected = ask_anew(cold, step, f"{seed}-{tally.steps.total()}")
             assert expected.num_cached == 0, "the measure must not know anything"
             tally.add(gap(answer, expected))
-            if crowded is not None and tally.steps.total() % _STEPS_PER_NOISE == 0:
-                tally.saw_noise(gap(ask_anew(crowded, step, f"beside {tally.steps.total()}"), expected))
             tally.steps[step.name] += 1
+            if tally.steps.total() % _STEPS_PER_NOISE == 0:
+                told.append(Told(step, expected))
             tally.num_prompt += answer.num_prompt
             tally.num_cached += answer.num_cached
             if pictures:
                 tally.saw_pictures(lives.http)
             tally.num_tokens += len(answer.tokens)
         tally.num_lives = lives.num_lives
-        if crowded is not None and not tally.is_within_noise:  # else more of it would change nothing
-            num_samples = max(_MIN_WRITTEN, num_steps // _STEPS_PER_WRITTEN)
-            for found in _written(cold, crowded, Tree(seed + 1, sizes, with_chat=False), num_samples):
-                tally.saw_noise(found)
-            if drafts:
-                tally.noise = max(tally.noise or 0.0, batch_noise(model, min(num_steps, _BATCH_PROMPTS), seed))
+        if measures_noise and drafts:
+            tally.see_noise(batch_noise(model, min(num_steps, _BATCH_PROMPTS), seed))
+        if measures_noise and not tally.is_within_noise:
+            with with_neighbours(model, flags) as crowded:
+                written = _written(cold, crowded, Tree(seed + 1, sizes, with_chat=False), num_steps)
+                tally.see_noise(chain(_beside(crowded, told), written))
     return tally
 
 
-def _written(cold: httpx.Client, crowded: httpx.Client, tree: Tree, num_samples: int) -> Iterator[Gap]:
+def _beside(crowded: httpx.Client, told: Sequence[Told]) -> Iterator[float]:
+    """What idle neighbours do to answers."""
+    for number, one in enumerate(told):
+        yield gap(ask_anew(crowded, one.step, f"again {number}"), one.answer).largest
+
+
+def _written(cold: httpx.Client, crowded: httpx.Client, tree: Tree, num_steps: int) -> Iterator[float]:
     """What cannot be helped, on prompts that nobody has resumed.
 
     One is that tokens were written instead of read: the same by one call of llama.cpp each, instead of by one for all.
     The other is that idle neighbours lie in the engine.
     """
-    for number in range(num_samples):
+    for number in range(max(_MIN_WRITTEN, num_steps // _STEPS_PER_WRITTEN)):
         step = tree.next()
         step = replace(step, body=step.body | {"prompt": (_NOISY_TOKENS * step.body["prompt"])[:_NOISY_TOKENS]})
         written = ask_anew(cold, step, f"written {number}")
         tree.answered(written.tokens, written.text)
         grown = replace(step, body=step.body | {"prompt": [*step.body["prompt"], *written.tokens, 1, 2, 3]})
         alone = ask_anew(cold, grown, f"alone {number}")
-        yield gap(ask_anew(cold, grown, f"written {number}"), alone)
-        yield gap(ask_anew(crowded, grown, f"beside {number}"), alone)
+        yield gap(ask_anew(cold, grown, f"written {number}"), alone).largest
+        yield gap(ask_anew(crowded, grown, f"beside {number}"), alone).largest
 
 
 def ask_anew(http: httpx.Client, step: Step, salt: str) -> Answer:

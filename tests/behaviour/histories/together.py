@@ -12,18 +12,12 @@ from statistics import mean
 
 import httpx
 
-from tests.behaviour.histories.answers import Answer, Gap, ask, gap
+from tests.behaviour.histories.answers import Gap, Told, ask, gap
 from tests.behaviour.histories.lives import many_slots, never_left
 from tests.behaviour.histories.play import has_chat, sizes_for
-from tests.behaviour.histories.tree import Step, Tree
+from tests.behaviour.histories.tree import Tree
 
 _NUM_CLIENTS = 3
-
-
-@dataclass(frozen=True)
-class Told:
-    step: Step
-    answer: Answer
 
 
 @dataclass(frozen=True)
@@ -55,10 +49,9 @@ def play_together(model: Path, num_steps: int, seed: int, flags: Sequence[str]) 
     with never_left(model, flags) as cold:
         sizes, with_chat = sizes_for(cold, is_slow=False), has_chat(cold)
         trees = [Tree(100 * seed + client, sizes, with_chat=with_chat) for client in range(_NUM_CLIENTS)]
-        with many_slots(model, flags) as warm:
-            told = _at_once(lambda client: _talk(warm, trees[client], num_steps))
-        with many_slots(model, flags) as anew:
-            again = _at_once(lambda client: _repeat(anew, told[client], f"anew {client}"))
+        with many_slots(model, flags) as crowded:
+            told = _at_once(lambda client: _talk(crowded, trees[client], num_steps))
+            again = _at_once(lambda client: _repeat(crowded, told[client], f"anew {client}"))
         alone = [_repeat(cold, talk, f"alone {client}") for client, talk in enumerate(told)]
     return Crowd(_gaps(told, alone), _gaps(again, alone), sum(t.answer.num_cached for talk in told for t in talk))
 
