@@ -224,8 +224,9 @@ def _composes(vocabulary: Vocabulary, split: Callable[[str], Iterable[str]], nam
         for index, name in enumerate(tried)
         for before, after in zip(_TRIED_TEXTS, reversed(_TRIED_TEXTS), strict=True)
     )
-    parts = [vocabulary.tokenize(part) for part in split(text)]
-    return not parts or np.array_equal(np.concatenate(parts), vocabulary.tokenize(text))
+    parts = [*split(text)]
+    tokens = {part: vocabulary.tokenize(part) for part in {*parts}}  # most of them come several times
+    return not parts or np.array_equal(np.concatenate([tokens[part] for part in parts]), vocabulary.tokenize(text))
 
 
 class TextStream:
