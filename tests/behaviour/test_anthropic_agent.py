@@ -10,7 +10,6 @@ import pytest
 from anthropic.types import Message
 
 from tests.patience import PATIENCE_S
-from tests.server.embedded import embedded_server
 
 WEATHER: dict[str, Any] = {
     "name": "get_weather",
@@ -22,9 +21,8 @@ THINKING = {"type": "enabled", "budget_tokens": 1024}
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with embedded_server() as url:
-        yield url
+def url(embedded_url: str) -> str:
+    return embedded_url
 
 
 @pytest.fixture

@@ -12,17 +12,16 @@ from leftoff.engine.sampler import log_probabilities
 from leftoff.hub.reference import default_model
 from leftoff.session import Session
 from tests.patience import PATIENCE_S
-from tests.server.embedded import embedded_server
 
 CONTEXT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\nThe capital of France is"
 ANSWERS = (" Paris.", " Rome.", " a city that I do not know", " a")
-CONTEXT_SETTINGS = ContextSettings(num_cells=2048, num_sequences=1, threads=1, micro_batch_tokens=128)
+CONTEXT_SETTINGS = ContextSettings(num_cells=1024, num_sequences=1, threads=1, micro_batch_tokens=64)
 ROUNDING = 0.02  # pieces are cut, and batches made, differently
 
 
 @pytest.fixture(scope="module")
-def http() -> Iterator[httpx.Client]:
-    with embedded_server() as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+def http(embedded_url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=embedded_url, timeout=PATIENCE_S) as http:
         yield http
 
 
@@ -55,25 +54,26 @@ def test_lm_eval_gets_the_loglikelihoods_of_a_session(http: httpx.Client, sessio
     context = tokens_of(http, CONTEXT)
     prompts = [context + tokens_of(http, answer) for answer in ANSWERS]
     body = {"prompt": prompts, "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
+    expected = [session.logprobs(prompt) for prompt in prompts]
     for _ in range(2):  # the second time the cache knows them all
         choices = http.post("/v1/completions", json=body).json()["choices"]
         assert [choice["index"] for choice in choices] == [0, 1, 2, 3]
         sums = []
-        for choice, prompt in zip(choices, prompts, strict=True):
+        for choice, chances in zip(choices, expected, strict=True):
             own, top = choice["logprobs"]["token_logprobs"], choice["logprobs"]["top_logprobs"]
-            assert len(own) == len(prompt) + 1
+            assert len(own) == len(chances) + 2
             assert own[0] is None
-            assert difference(own[1:-1], session.logprobs(prompt)) < ROUNDING
+            assert difference(own[1:-1], chances) < ROUNDING
             assert all(chance <= max(others.values()) for chance, others in zip(own[1:], top[1:], strict=True))
             sums.append(sum(own[len(context) : -1]))
         assert sums[0] > sums[1] + 1, "else the model knows nothing, and any number would do"
 
 
 def test_a_session_says_what_the_engine_does(http: httpx.Client, session: Session) -> None:
-    tokens = tokens_of(http, "".join([CONTEXT + answer for answer in ANSWERS] * 3))[:200]
-    assert len(tokens) == 200 > CONTEXT_SETTINGS.micro_batch_tokens
+    tokens = tokens_of(http, "".join([CONTEXT + answer for answer in ANSWERS] * 2))[:100]
+    assert len(tokens) == 100 > CONTEXT_SETTINGS.micro_batch_tokens
     expected = by_engine(tokens)
-    session.generate(tokens[:100], max_tokens=1)
+    session.generate(tokens[:50], max_tokens=1)
     assert difference(session.logprobs(tokens), expected) < ROUNDING
     assert difference(session.logprobs([0, *tokens[:-1]]), expected) > 10 * ROUNDING, "else anything would do"
-    assert session.generate(tokens, max_tokens=1).report.reused == 200, "it was kept"
+    assert session.generate(tokens, max_tokens=1).report.reused == 100, "it was kept"

@@ -4,11 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import ollama
 import pytest
-
-from tests.server.embedded import embedded_server
 
 QUESTION = {"role": "user", "content": "What is the weather in Paris?"}
 SUM = {"role": "user", "content": "What is 2+3?"}
@@ -28,14 +25,12 @@ def get_weather(city: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with embedded_server() as url:
-        yield url
+def url(embedded_url: str) -> str:
+    return embedded_url
 
 
 @pytest.fixture
 def llama(url: str) -> Iterator[ollama.Client]:
-    assert httpx.delete(f"{url}/cache").status_code == 200
     client = ollama.Client(host=url)
     yield client
     client.close()  # type: ignore[no-untyped-call]

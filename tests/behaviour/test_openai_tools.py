@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -10,11 +9,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
 
-from leftoff.host.build import open_host
-from leftoff.host.host import ModelHost
-from leftoff.hub.reference import default_model
 from tests.patience import PATIENCE_S
-from tests.server.fixtures import settings
 
 WEATHER = {
     "type": "function",
@@ -48,9 +43,8 @@ thinking = pytest.mark.parametrize("thinks", [False, True], ids=["plain", "think
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[ModelHost]:
-    with open_host(replace(settings(), model=str(default_model()))) as host:
-        yield host
+def url(embedded_url: str) -> str:
+    return embedded_url
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A reply that the client has begun is gone on with: what comes is the rest of what the model would have said."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -9,7 +8,6 @@ import openai
 import pytest
 
 from tests.server.alike import NUM_TOP, Said, difference
-from tests.server.embedded import embedded_server
 
 QUESTION: Any = {"role": "user", "content": "My name is Clara and I live in Oslo. What is my name?"}
 LIKELIEST: Any = {"model": "any", "max_tokens": 40, "extra_body": {"temperature": 0, "enable_thinking": False}}
@@ -18,9 +16,8 @@ ROUNDING = 0.5  # a token that is read in another batch moves this model by up t
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with embedded_server() as url:
-        yield url
+def url(embedded_url: str) -> str:
+    return embedded_url
 
 
 def said(reply: Any) -> Said:  # noqa: ANN401

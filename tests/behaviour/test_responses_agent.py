@@ -10,7 +10,6 @@ import pytest
 from pydantic import BaseModel
 
 from tests.patience import PATIENCE_S
-from tests.server.embedded import embedded_server
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -24,9 +23,8 @@ FOUND = '{"temperature": 9, "condition": "rainy"}'
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with embedded_server() as url:
-        yield url
+def url(embedded_url: str) -> str:
+    return embedded_url
 
 
 @pytest.fixture

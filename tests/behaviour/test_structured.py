@@ -13,11 +13,7 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, Field
 
-from leftoff.config import Settings
-from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
-from leftoff.hub.reference import default_model
-from leftoff.server.server import serving
 from tests.patience import PATIENCE_S
 
 MESSAGES: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -40,17 +36,13 @@ class Place(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[ModelHost]:
-    with open_host(
-        Settings(model=str(default_model()), alias=("tiny",), ctx=4096, threads=1, slots=4, ram=64, draft="off")
-    ) as host:
-        yield host
+def host(embedded_host: ModelHost) -> ModelHost:
+    return embedded_host
 
 
 @pytest.fixture(scope="module")
-def url(host: ModelHost) -> Iterator[str]:
-    with serving(host) as url:
-        yield url
+def url(embedded_url: str) -> str:
+    return embedded_url
 
 
 @pytest.fixture
@@ -136,19 +128,19 @@ def test_a_reply_is_one_of_two_words(client: openai.OpenAI, fields: dict[str, An
 @pytest.mark.parametrize(
     "fields",
     [
-        {"json_schema": WEATHER},
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "weather", "schema": WEATHER}}},
-        {"response_format": {"type": "json_object", "schema": WEATHER}},
-        {"guided_json": WEATHER},
-        {"guided_json": json.dumps(WEATHER)},
-        {"structured_outputs": {"json": WEATHER}},
+        {"json_schema": COUNT},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "count", "schema": COUNT}}},
+        {"response_format": {"type": "json_object", "schema": COUNT}},
+        {"guided_json": COUNT},
+        {"guided_json": json.dumps(COUNT)},
+        {"structured_outputs": {"json": COUNT}},
     ],
 )
 def test_a_completion_follows_its_schema(http: httpx.Client, fields: dict[str, Any]) -> None:
     for path, limit in (("/completion", "n_predict"), ("/v1/completions", "max_tokens")):
-        reply = http.post(path, json={"prompt": "The weather: ", "temperature": 0, limit: 200, **fields}).json()
+        reply = http.post(path, json={"prompt": "The number: ", "temperature": 0, limit: 200, **fields}).json()
         text = reply["content"] if path == "/completion" else reply["choices"][0]["text"]
-        jsonschema.validate(json.loads(text), WEATHER)
+        jsonschema.validate(json.loads(text), COUNT)
 
 
 def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
