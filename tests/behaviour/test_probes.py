@@ -20,8 +20,8 @@ from tests.behaviour.test_verbatim import RESULT, TOOLS
 from tests.patience import PATIENCE_S
 from tests.server.alike import NUM_TOP, Said, difference
 
-LONG_TOKENS = 600  # more than one batch
-BATCH_TOKENS = 512
+LONG_TOKENS = 150  # more than one batch
+BATCH_TOKENS = 128
 # How batches are made up moves the chances that this model gives by up to 0.2; another past moves them by whole units.
 ROUNDING = 0.5
 SCHEMA = {

@@ -20,12 +20,8 @@ from tests.patience import PATIENCE_S, until
 QUESTIONS = (
     "Tom has 3 apples and buys 4 more. How many apples does he have?",
     "My name is Anna. What is 5 plus 2?",
-    "I live in Rome. What is 9 minus 4?",
-    "Sara has 6 pens and loses 2. How many pens are left?",
     "What is 8 plus 1?",
     "What is my name?",
-    "Ben has 2 books and gets 5 more. How many books does he have?",
-    "What is 7 minus 3?",
 )
 
 
@@ -58,7 +54,7 @@ def read_as(host: ModelHost, messages: list[dict[str, Any]]) -> Prompt:
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
-def test_eight_turns_without_their_thoughts(is_idle: bool) -> None:
+def test_four_turns_without_their_thoughts(is_idle: bool) -> None:
     with thinking(read_ahead=is_idle) as (host, client):
         messages: list[dict[str, Any]] = []
         computed = own = unavoidable = thoughts = 0
@@ -80,7 +76,7 @@ def test_eight_turns_without_their_thoughts(is_idle: bool) -> None:
             thoughts += bool(getattr(message, "reasoning_content", ""))
             messages.append({"role": "assistant", "content": message.content})
             wait_until_idle(host)
-        assert thoughts >= 6, "a test of thinking needs thoughts"
+        assert thoughts >= 3, "a test of thinking needs thoughts"
         assert computed <= 1.05 * (own if is_idle else unavoidable)
         assert (host.log.counts["", host.name].read_ahead_tokens > 0) is is_idle
         assert any("read ahead" in record.origins for record in host.log.records) is is_idle
