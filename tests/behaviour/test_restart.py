@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("quiet_disk")
 @pytest.mark.parametrize("architecture", KINDS)
 def test_the_next_turn_reads_only_what_is_new(architecture: str, tmp_path: Path) -> None:
     texts = Texts(3)
-    chat = [says("system", texts.text(300)), says("user", texts.text(600))]
+    chat = [says("system", texts.text(150)), says("user", texts.text(300))]
     store: dict[str, Any] = {"disk": 256, "cache_dir": str(tmp_path), "slots": 1}
     with wired(architecture, **store) as wire:
         assert wire.memory == KINDS[architecture]
@@ -33,7 +33,7 @@ def test_the_next_turn_reads_only_what_is_new(architecture: str, tmp_path: Path)
     chat += [says("assistant", first.text), says("user", texts.text(20))]
     with wired(architecture, **store) as wire:
         warm = wire.chat(chat, 16, num_top=NUM_TOP)
-    with wired(architecture) as wire:
+        wire.forget()
         cold = wire.chat(chat, 16, num_top=NUM_TOP)
     new = warm.prompt_tokens - first.prompt_tokens - first.reply_tokens
     assert cold.computed == cold.prompt_tokens
