@@ -42,7 +42,7 @@ REASONS = (
     *("there is no model file at", "No such file or directory", "cannot be read"),
     *("is not the model any more", "was replaced while it was loaded"),
 )
-STORY = "The road goes up the hill and down to the harbour, where the boats lie. " * 6
+STORY = "The road goes up the hill and down to the harbour, where the boats lie. " * 2
 PROMPTS = [f"{STORY}{end}" for end in ("", "And then?", "And then? Nobody knows.", f"{STORY}So they say.")]
 NUM_CLIENTS = 6
 NUM_REQUESTS = 300

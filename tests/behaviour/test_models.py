@@ -17,7 +17,7 @@ GROWTH = 1.05
 
 def test_models_that_come_and_go_lose_nothing(tmp_path: Path) -> None:
     town = Town(tmp_path, most=1, replies=replies_of_their_own(), seed=33)
-    town.play(seconds=12, num_requests=150)
+    town.play(seconds=12, num_requests=90)
     assert town.problems == []
     assert town.seen["answered"] >= 8
     assert town.seen["swaps"] >= 4

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lab.speed.screenshots import DIALECTS, NUM_TURNS, Observed, Turn
+from lab.speed.screenshots import DIALECTS, Observed, Turn
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
@@ -16,6 +16,7 @@ from tests.patience import PATIENCE_S
 from tests.pictures import noise
 from tests.server.fixtures import settings
 
+NUM_TURNS = 6
 ALLOWED = 1.01  # times what no server could have avoided to read
 WIDTH = 64  # of the model
 
