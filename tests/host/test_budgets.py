@@ -9,8 +9,8 @@ from leftoff.engine.devices import available_ram
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.host.budgets import GIB, conversation_bytes, disk_budget, queue_budget, ram_budget
 from leftoff.host.build import open_host
-from leftoff.hub.reference import default_model
 from tests.cache.chain import ChainMemory
+from tests.factory import model_path
 
 SMALL = ChainMemory(MemoryKind.HYBRID, num_cells=1 << 17, bytes_per_token=600, fixed_snapshot_bytes=1 << 20)
 # An 8 B hybrid: 32.8 kB for a token, 52.7 MB for a state.
@@ -71,7 +71,7 @@ def test_the_queue_of_the_disk_is_a_part_of_ram() -> None:
 
 def test_this_machine_gets_budgets_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("cache")
-    settings = Settings(model=str(default_model()), ctx=1024, threads=1, slots=1, cache_dir=str(folder))
+    settings = Settings(model=str(model_path("qwen35")), ctx=1024, threads=1, slots=1, cache_dir=str(folder))
     with open_host(settings) as host:
         ram, disk = (tier.budget.budget_bytes for tier in host.cache.tiers)
     assert GIB // 4 <= ram <= max(GIB // 4, available_ram())
