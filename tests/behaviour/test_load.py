@@ -93,8 +93,8 @@ def test_a_server_that_ends_does_not_wait_for_ever(stream: bool, monkeypatch: py
     with open_host(settings(ctx=1 << 16)) as host, ThreadPoolExecutor(1) as other:
         with serving(host) as url:
             reply = other.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=PATIENCE_S)
-            while not host.scheduler.runs:
-                assert not reply.done()
+            assert until(lambda: host.scheduler.runs or reply.done())
+            assert not reply.done()
         assert '"code":"stopping"' in reply.result().text
         assert reply.result().status_code == (200 if stream else 503)
 

@@ -4,7 +4,6 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,11 +13,11 @@ import pytest
 
 from leftoff.host.host import ModelHost
 from leftoff.server.http.body import MAX_VALUES
+from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import CONTEXT_TOKENS
 
 LONG = "x y " * 100_000
 RECIPE = "x y " * 7_800_000  # 30 MB, just below the limit of bodies
-PATIENCE_S = 60
 
 
 def chat(text: str) -> dict[str, Any]:
@@ -174,13 +173,7 @@ def test_work_for_a_client_that_left_is_not_done(host: ModelHost, url: str) -> N
         with socket.create_connection((name, int(port)), timeout=PATIENCE_S) as connection:
             head = f"POST /v1/completions HTTP/1.1\r\nHost: {name}\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
-            await_running(host, 2)
-        await_running(host, 1)
-    await_running(host, 0)
+            assert until(lambda: host.lanes.num_running == 2)
+        assert until(lambda: host.lanes.num_running == 1)
+    assert until(lambda: host.lanes.num_running == 0)
     assert host.prompts.tokenizer.num_characters == before
-
-
-def await_running(host: ModelHost, wanted: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while host.lanes.num_running != wanted:
-        assert time.monotonic() < deadline, f"{host.lanes.num_running} are still running"
