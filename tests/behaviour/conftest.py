@@ -1,4 +1,7 @@
-"""One server of the embedded model for all tests that need no other settings: to open it takes half a second."""
+"""One server of the embedded model for all tests here that need no other settings: to open it takes half a second.
+
+Not for the whole session: tests of hosts look at which threads are left.
+"""
 
 from collections.abc import Iterator
 
@@ -11,13 +14,13 @@ from leftoff.server.server import serving
 from tests.server.fixtures import settings
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def embedded_host() -> Iterator[ModelHost]:
     with open_host(settings(model=str(default_model()))) as host:
         yield host
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def embedded_url(embedded_host: ModelHost) -> Iterator[str]:
     with serving(embedded_host) as url:
         yield url
