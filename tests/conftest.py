@@ -9,6 +9,7 @@ import signal
 import ssl
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import hypothesis
@@ -16,6 +17,10 @@ import pytest
 import uvicorn.server
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
+import leftoff.host.build
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.measure import Rates, measure_at_load
 from tests.patience import PATIENCE_S
 
 pytest_plugins = ("tests.server.fixtures",)
@@ -56,6 +61,22 @@ vars(uvicorn.server)["asyncio"] = SimpleNamespace(**vars(asyncio) | {"sleep": _t
 # Else hypothesis fails an example that takes longer than 200 ms.
 hypothesis.settings.register_profile("leftoff", deadline=None)
 hypothesis.settings.load_profile("leftoff")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _measured_once() -> Iterator[None]:
+    """What measuring a small model takes is half of what opening a host of it does. It is as fast the next time."""
+    kept: dict[tuple[Path, ContextSettings], Rates] = {}
+
+    def measured(engine: LlamaEngine) -> Rates:
+        key = engine.model.path, engine.settings
+        if key not in kept:
+            kept[key] = measure_at_load(engine)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leftoff.host.build, "measure_at_load", measured)
+        yield
 
 
 @pytest.fixture(autouse=True)
