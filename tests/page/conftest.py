@@ -20,6 +20,23 @@ _EXPECTED = ("Failed to load resource", "The Cross-Origin-Opener-Policy header h
 # A name that every server beyond loopback answers to: to a browser, that is not the machine that it runs on itself.
 LAN_NAME = "host.docker.internal"
 
+# What the browser does not do. A browser obeys only the last such list, so this takes the place of Playwright's own.
+_DISABLED = (
+    # Its address bar, which nobody sees, is two pages of three hundred files that each new context loads.
+    "WebUIOmniboxPopup",
+    "WebUIOmniboxAimPopup",
+    "SpareRendererForSitePerProcess",  # a process that stands by for a page that does not come
+    # As Playwright does: else plain HTTP becomes HTTPS, an old page stays a while, and the maker's servers are asked
+    "HttpsUpgrades",
+    "HttpsFirstBalancedModeAutoEnable",
+    "PaintHolding",
+    "AimEnabled",
+    "MediaRouter",
+    "NetworkTimeServiceQuerying",
+    "OptimizationHints",
+    "PreconnectToSearch",
+)
+
 PATIENCE_MS = PATIENCE_S * 1000
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -37,7 +54,8 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # without a sandbox: it cannot be had by root, as whom containers run
         names = f"--host-resolver-rules=MAP {LAN_NAME} 127.0.0.1"
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", names])
+        disabled = f"--disable-features={','.join(_DISABLED)}"
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", names, disabled])
         yield browser
         browser.close()
 
