@@ -20,7 +20,7 @@ FIRST, SECOND, THIRD = "llama", "qwen35", "gemma3"
 @pytest.fixture(scope="module")
 def several() -> Iterator[tuple[str, list[LateHost]]]:
     """Three models, and room for one."""
-    with served(FIRST, SECOND, THIRD, most=1, max_tokens=8, read_ahead=False) as started:
+    with served(FIRST, SECOND, THIRD, most=1, ctx=1024, max_tokens=8, read_ahead=False) as started:
         yield started
 
 
