@@ -17,7 +17,7 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def test_a_window_is_resumed_and_nothing_differs(rig: Rig) -> None:
-    measure(rig, 6, ("window-128",))
+    measure(rig, 3, ("window-128",))
     full, partial = rig.record.rows
     assert full.title == "window-128, full offload (--gpu-layers all)"
     assert partial.title == "window-128, partial offload (--gpu-layers 2)"

@@ -19,7 +19,7 @@ def test_every_operation_of_a_kind_is_measured_on_both_servers(
     out = tmp_path / "out.json"
     options = ["--size", "small", "--long", str(_LONG), "--threads", "1", "--folder", str(tmp_path), "--json", str(out)]
     command = ["matrix", "--llama-server", "xllamacpp", "--rounds", "1", "--rest", "0", *options]
-    assert main([*command, "--kinds", "dense", "--long-kinds", "dense", "--longest", "1024"]) == 0
+    assert main([*command, "--kinds", "dense", "--long-kinds", "dense", "--longest", "640"]) == 0
     rows = read_record(out).rows
     found = {row.title: row for row in rows if row.part == "dense"}
     assert {title for title, _ in OPERATIONS.values()} <= set(found)
@@ -31,7 +31,7 @@ def test_every_operation_of_a_kind_is_measured_on_both_servers(
     assert from_ram.note.startswith("from RAM; ")
     assert from_ram.leftoff.computed == (64,) * 4
     assert all(row.is_reached is not None for row in rows if row.goal)
-    assert {row.part for row in rows} == {"dense", "dense, 1,024 tokens, q8_0 KV"}
+    assert {row.part for row in rows} == {"dense", "dense, 640 tokens, q8_0 KV"}
     assert not list(tmp_path.glob("*.gguf"))
     capsys.readouterr()
     assert main([*command, "--kinds", "hybrid,mla", "--seconds-left", "0"]) == 1
