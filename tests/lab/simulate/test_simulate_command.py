@@ -1,11 +1,14 @@
 """`python -m lab.simulate` from the command line."""
 
 import json
+import lzma
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from lab.simulate.__main__ import main
+from lab.simulate.reading import SAMPLE
 
 
 def test_the_sample_is_played_when_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,10 +51,13 @@ def test_a_trace_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path:
 
 
 def test_the_table_of_a_simulation_fits_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    trace = tmp_path / "beginning.jsonl"
+    with lzma.open(SAMPLE, "rt") as sample:
+        trace.write_text("".join(islice(sample, 150)))
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["--ram", "8", "--sessions", "2"]) == 0
+    assert main([str(trace), "--ram", "8", "--sessions", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (header,) = (line for line in lines if line.startswith("scheme"))
     assert header.split() == ["scheme", "hits", "read", "over", "least", "TTFT", "p50", "p95"]
