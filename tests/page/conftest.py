@@ -13,7 +13,8 @@ from tests.page.chat import Chat
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# The first has no window to draw around the page.
+_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Of a server that is stopped, or answers with an error: the tests look at what the page makes of it.
 # The second: over plain HTTP, that header has no effect.
 _EXPECTED = ("Failed to load resource", "The Cross-Origin-Opener-Policy header has been ignored")
