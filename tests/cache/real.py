@@ -1,5 +1,7 @@
 """Drives a cache over a real engine, as a scheduler would: one request after the other, with greedy replies."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from leftoff.cache.cache import Cache
@@ -53,23 +55,18 @@ class RealServer:
         return logits
 
 
-def in_one_go(engine: LlamaEngine, length: int) -> Ends:
-    """As few chunks as the engine allows."""
-    return (*range(engine.batch_tokens, length, engine.batch_tokens), length)
-
-
-def doubts(engine: LlamaEngine, prompt: Tokens, reply: Tokens, ends: Ends) -> Logits:
-    """How far below its own favourite an engine that starts cold ranks each token of a reply, in standard deviations.
+def doubts(engine: LlamaEngine, text: Tokens, ends: Sequence[int]) -> Logits:
+    """How far below its own favourite an engine that starts cold ranks each token of a text, in standard deviations.
 
     Zero where it would have said the same. Near zero where two tokens are as good, and rounding decides.
     """
     engine.memory.drop(0)
-    text, start, below = np.concatenate([prompt, reply]), 0, []
-    for end in (*ends, *range(prompt.size + 1, text.size)):
-        (row,) = engine.decode([Work(0, text[start:end])])
+    below, start = [0.0], 0
+    for end in ends:
+        (last,) = engine.decode([Work(0, text[start:end], all_logits=True)])
+        for at, token in enumerate(text[start + 1 : end + 1], start + 1):
+            logits = engine.logits(last - end + at)
+            below.append((logits.max() - logits[token]) / logits.std())
         start = end
-        if end >= prompt.size:
-            logits = engine.logits(row)
-            below.append((logits.max() - logits[text[end]]) / logits.std())
     engine.memory.drop(0)
     return np.array(below, np.float32)

@@ -1,11 +1,11 @@
 """The scripted conversations on real models of every memory kind: the replies are those of a model that starts cold.
 
-An engine of its own reads every prompt from its first token: what it says is the measure. The conversations are
+An engine of its own reads every conversation from its first token: what it says is the measure. The conversations are
 shorter than in `test_scripts.py`, and so are the gaps between snapshots.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ from leftoff.cache.placement import Placement
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.types import Logits
-from tests.cache.real import RealServer, doubts, in_one_go
+from leftoff.types import Logits, Tokens
+from tests.cache.real import Ends, RealServer, doubts
 from tests.cache.scripts import SCRIPTS, Account, Script, Served, Step, Writer, play
 from tests.factory import model_path
 from tests.server.cold import SPARSE
@@ -40,19 +40,54 @@ ROUNDING = 0.03
 
 
 @dataclass(frozen=True)
+class Answer:
+    """A prompt and its reply, and where the chunks ended in which a server read them, if that matters."""
+
+    prompt: Tokens
+    reply: Tokens
+    ends: Ends = ()
+
+    @property
+    def text(self) -> Tokens:
+        return np.concatenate([self.prompt, self.reply])
+
+    @property
+    def turn(self) -> range:
+        """The end of the prompt, and of each token of the reply."""
+        return range(self.prompt.size, self.text.size + 1)
+
+    def begins(self, longer: "Answer") -> bool:
+        is_read_alike = self.ends == longer.ends[: len(self.ends)]
+        return is_read_alike and np.array_equal(self.text, longer.text[: self.text.size])
+
+
+@dataclass(frozen=True)
 class Pair:
     """Two engines on one model: one serves, the other one says what is right."""
 
     warm: LlamaEngine
     cold: LlamaEngine
 
-    def doubts(self, server: RealServer, step: Step, served: Served) -> Logits:
-        tokens = step.prompt.tokens
-        ends = in_one_go(self.cold, tokens.size)
+    def serve(self, server: RealServer, step: Step) -> tuple[Served, Answer]:
+        served = server.serve(step)
+        answer = Answer(step.prompt.tokens, served.reply)
         if self.warm.model.architecture in SPARSE:
             # It chooses what to look at, and the pieces tip the choice: only the same ones give the same reply.
-            ends = server.chunks[tokens.tobytes()]
-        return doubts(self.cold, tokens, served.reply, ends)
+            answer = replace(answer, ends=server.chunks[answer.text.tobytes()])
+        return served, answer
+
+    def doubts(self, answers: Sequence[Answer]) -> Logits:
+        """Of every token of the replies. A conversation that goes on is read once, as far as it goes."""
+        seen: list[Logits] = []
+        left = sorted(answers, key=lambda answer: answer.text.size)
+        while left:
+            longest = left[-1]
+            along = [answer for answer in left if answer.begins(longest)]
+            left = [answer for answer in left if not answer.begins(longest)]
+            ends = longest.ends or sorted({end for answer in along for end in answer.turn})
+            below = doubts(self.cold, longest.text, ends)
+            seen += [below[answer.prompt.size : answer.text.size] for answer in along]
+        return np.concatenate(seen)
 
 
 @pytest.fixture(scope="module")
@@ -115,16 +150,16 @@ def play_and_compare(
     cache = emptied(pair, num_slots=num_slots, budget_bytes=budget_bytes)
     watch(cache)
     server = RealServer(pair.warm, cache)
-    seen: list[Logits] = []
+    answers: list[Answer] = []
 
-    def serve_and_compare(step: Step) -> Served:
-        served = server.serve(step)
-        seen.append(pair.doubts(server, step, served))
+    def serve(step: Step) -> Served:
+        served, answer = pair.serve(server, step)
+        answers.append(answer)
         return served
 
-    account = play(written(pair, script), serve_and_compare)
+    account = play(written(pair, script), serve)
     cache.check_integrity()
-    below = np.concatenate(seen)
+    below = pair.doubts(answers)
     assert below.max() < ROUNDING, f"a token that a cold start ranks {below.max():.3f} deviations below its best"
     assert (below > 0).mean() <= 0.01, "ties are rare"
     return account
@@ -136,6 +171,6 @@ def test_a_reply_from_the_state_of_another_conversation_would_show(pair: Pair) -
     step, other = (next(SCRIPTS["12 turns"](Writer(seed, size, SCALE))) for seed in (1, 2))
     server = RealServer(pair.warm, Cache(pair.warm.memory, num_slots=1, budget_bytes=0))
     reply = server.serve(step).reply
-    ends = [in_one_go(pair.cold, prompt.length) for prompt in (step.prompt, other.prompt)]
-    assert doubts(pair.cold, step.prompt.tokens, reply, ends[0]).max() < ROUNDING
-    assert doubts(pair.cold, other.prompt.tokens, reply, ends[1]).max() > 10 * ROUNDING
+    below = [pair.doubts([Answer(prompt.tokens, reply)]) for prompt in (step.prompt, other.prompt)]
+    assert below[0].max() < ROUNDING
+    assert below[1].max() > 10 * ROUNDING
