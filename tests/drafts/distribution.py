@@ -2,9 +2,9 @@
 
     python -m tests.drafts.distribution 20000 [--source model]
 
-Each token of a reply at temperature 1 is placed in the cumulative distribution of its own logits, at a random point of
-its own share. If it was drawn from that distribution the place is uniform, whatever the distribution is, and so are the
-places of all tokens: chi-squared tells.
+Each token of a reply at temperature 1 is placed in the cumulative distribution of its own logits, the likeliest first,
+at a random point of its own share. If it was drawn from that distribution the place is uniform, whatever the
+distribution is, and so are the places of all tokens: chi-squared tells.
 """
 
 import argparse
@@ -45,7 +45,9 @@ class Placing(Recorder):
     def token(self, token: int, logits: Logits | None) -> bool:
         assert logits is not None
         chances = np.exp(log_probabilities(logits))
-        self.places.append(float(chances[:token].sum() + self.rng.random() * chances[token]))
+        own = chances[token]
+        likelier = chances[chances > own].sum() + chances[:token][chances[:token] == own].sum()
+        self.places.append(float(likelier + self.rng.random() * own))
         self.tokens.append(token)
         return True
 

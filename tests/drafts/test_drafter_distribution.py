@@ -10,12 +10,12 @@ from tests.drafts.distribution import LARGEST, sample
 from tests.drafts.sources import SOURCES
 from tests.factory import MTP, model_path
 
-MODELS = {"tree": "qwen35", "mtp": MTP, "eagle": MTP, "model": "qwen35"}
+NUM_TOKENS = 600
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_sampled_replies_follow_the_distribution(source: str) -> None:
-    sampled = sample(model_path(MODELS[source]), 1500, source)
+    sampled = sample(model_path(MTP), NUM_TOKENS, source)
     assert sampled.num_drafted > 40
     assert sampled.chi_squared < LARGEST
 
@@ -39,6 +39,6 @@ def test_a_draft_that_is_believed_shows(monkeypatch: pytest.MonkeyPatch, source:
 
     monkeypatch.setattr(Run, "take_sampled", believing)
     monkeypatch.setattr(Run, "verify", verify_nothing)
-    sampled = sample(model_path(MODELS[source]), 1500, source)
+    sampled = sample(model_path(MTP), NUM_TOKENS, source)
     assert sampled.num_accepted > 0
     assert not np.isfinite(sampled.chi_squared) or sampled.chi_squared > LARGEST
