@@ -1,6 +1,7 @@
 """Guessed drafts are as long as pays: by how often they were right, and by the time of a guess."""
 
 from collections.abc import Iterator
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -153,14 +154,14 @@ class Case(NamedTuple):
 
         With drafts of a `length`, or as long as the drafter wants. To pause takes the time of two tokens.
         """
-        times, rng = BatchTimes(self.seconds, self.change * self.seconds[1]), np.random.default_rng(1)
+        times, rng = BatchTimes(self.seconds, self.change * self.seconds[1]), Random(1)
         guesser, token_ms, true = Simulated(self.step * times.ms), times.ms, [*times.multiples]
         guesses = Guesses(guesser, times, guesser.step_ms, 2 * token_ms, guesser.clock)
         drafter = Drafter(times, decodes_again=self.decodes_again, guesses=[guesses], has_trails=False)
         took_ms, num_sure, num_before = [0.0], 1, 1
         while len(took_ms) <= NUM_TOKENS:
-            work = reply.work._replace(tokens=np.full(num_sure, 300, np.int32))
             if length is None:
+                work = reply.work._replace(tokens=np.full(num_sure, 300, np.int32))
                 draft = drafter.guess(reply._replace(work=work, num_left=200.0), 100)
             else:
                 draft = Draft(guesser.guess(reply, min(length, 40 - num_sure)), 0, guesser.source)
@@ -168,10 +169,9 @@ class Case(NamedTuple):
             num_tokens = num_sure + num_drafted
             batch_ms = token_ms * (true[num_tokens] + self.change * (num_tokens == 1 < num_before))
             guesser.now_ms += batch_ms
-            if num_sure == 1 or num_drafted:
+            if length is None and (num_sure == 1 or num_drafted):
                 times.saw(num_tokens, batch_ms)
-            rights = rng.random(num_drafted) < self.chance
-            num_right = int(np.argmin([*rights, False]))
+            num_right = next((n for n in range(num_drafted) if rng.random() >= self.chance), num_drafted)
             if draft is not None and length is None:
                 drafter.verified(draft, num_drafted, num_right)
             is_taken_back = self.decodes_again and num_right < num_drafted
