@@ -4,9 +4,10 @@ Attention cell i holds the hash of tokens [0, i], the window a hash of each of t
 all tokens. All can be computed from the tokens alone, so every sequence can be held against what it ought to be.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import lru_cache
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -44,10 +45,17 @@ def window_of(cells: Sequence[int]) -> list[int]:
 
 def chain(tokens: Sequence[int] | Tokens) -> list[int]:
     """The hash of every prefix, the empty one first."""
-    hashes = [0]
-    for token in tokens:
-        hashes.append(hash((hashes[-1], int(token))))
-    return hashes
+    return _chain(np.asarray(tokens, np.int32).tobytes())[:]
+
+
+@lru_cache(maxsize=8)  # the same prompt is looked at again and again
+def _chain(tokens: bytes) -> list[int]:
+    return chain_on(0, np.frombuffer(tokens, np.int32).tolist())
+
+
+def chain_on(present: int, tokens: Iterable[int]) -> list[int]:
+    """The present hash, and those after each token more."""
+    return [*accumulate(tokens, lambda before, token: hash((before, token)), initial=present)]
 
 
 class ChainMemory:
@@ -81,15 +89,15 @@ class ChainMemory:
         assert self.is_whole(seq), "decoded on a spoiled sequence"
         if tokens.size > self.free_cells:
             raise NoRoomError("full")
-        sequence = self.sequences[seq]
-        for token in tokens.tolist():
-            # the next state depends on all of the present one, as in a model
-            present = sequence.cells[-1] if sequence.cells else sequence.rest
-            sequence.rest = hash((present if self.kind is MemoryKind.ATTENTION else sequence.rest, token))
-            sequence.tokens.append(token)
-            if self.kind.has_pages:
-                sequence.cells.append(hash((present, token)))
-                sequence.window += window_of(sequence.cells[-1:])
+        sequence, new = self.sequences[seq], tokens.tolist()
+        sequence.tokens += new
+        # the next state depends on all of the present one, as in a model
+        present = sequence.cells[-1] if sequence.cells else sequence.rest
+        if self.kind.has_pages:
+            cells = chain_on(present, new)[1:]
+            sequence.cells += cells
+            sequence.window += window_of(cells)
+        sequence.rest = chain_on(present if self.kind is MemoryKind.ATTENTION else sequence.rest, new)[-1]
 
     def spoil(self, seq: int) -> None:
         """What a decode cancelled halfway leaves behind."""
