@@ -74,6 +74,13 @@ def two_models() -> Iterator[tuple[str, list[LateHost]]]:
         yield both
 
 
+@pytest.fixture(scope="module")
+def one_awake() -> Iterator[tuple[str, list[LateHost]]]:
+    """Of two models, one sleeps."""
+    with served("llama", "qwen35", most=1) as both:
+        yield both
+
+
 @contextmanager
 def ollama_client(url: str) -> Iterator[ollama.Client]:
     client = ollama.Client(host=url, timeout=PATIENCE_S)
@@ -110,10 +117,10 @@ def test_models_that_take_turns_read_nothing_twice() -> None:
     assert together == [turn for turns in zip(*alone, strict=True) for turn in turns]
 
 
-def test_models_that_fit_together_stay_awake() -> None:
-    with served("llama", "qwen35", most=2) as (url, models):
-        conversations(url, "llama", "qwen35")
-        assert not any(model.open().engine.is_asleep for model in models)
+def test_models_that_fit_together_stay_awake(two_models: tuple[str, list[LateHost]]) -> None:
+    url, models = two_models
+    conversations(url, "llama", "qwen35")
+    assert not any(model.open().engine.is_asleep for model in models)
 
 
 def test_a_name_that_nobody_has_is_told_with_those_that_there_are() -> None:
@@ -224,26 +231,27 @@ def test_a_model_that_cannot_be_opened_fails_its_own_requests_only() -> None:
         assert "choices" in ask(url, "qwen35", SAID), "it was mended"
 
 
-def test_many_clients_of_two_models_are_all_answered() -> None:
-    with served("llama", "qwen35", most=1) as (url, _):
-        answers: list[dict[str, Any]] = []
+def test_many_clients_of_two_models_are_all_answered(one_awake: tuple[str, list[LateHost]]) -> None:
+    url, _ = one_awake
+    answers: list[dict[str, Any]] = []
 
-        def client(number: int) -> None:
-            for turn in range(NUM_ROUNDS):
-                answer = ask(url, ("llama", "qwen35")[(number + turn) % 2], f"{number} {SAID}")
-                answers.append(answer)
+    def client(number: int) -> None:
+        for turn in range(NUM_ROUNDS):
+            answer = ask(url, ("llama", "qwen35")[(number + turn) % 2], f"{number} {SAID}")
+            answers.append(answer)
 
-        clients = [Thread(target=client, args=(number,)) for number in range(6)]
-        for thread in clients:
-            thread.start()
-        for thread in clients:
-            thread.join(PATIENCE_S)
-        assert len(answers) == 6 * NUM_ROUNDS
-        assert all("choices" in answer for answer in answers)
+    clients = [Thread(target=client, args=(number,)) for number in range(6)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join(PATIENCE_S)
+    assert len(answers) == 6 * NUM_ROUNDS
+    assert all("choices" in answer for answer in answers)
 
 
-def test_clients_of_ollama_and_of_llama_server_choose_too() -> None:
-    with served("llama", "qwen35", most=2) as (url, models), httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+def test_clients_of_ollama_and_of_llama_server_choose_too(two_models: tuple[str, list[LateHost]]) -> None:
+    url, models = two_models
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
         assert (
             http.post("/completion", json={"model": "qwen35", "prompt": SAID, "n_predict": 1}).json()["model"]
             == "qwen35"
@@ -256,30 +264,34 @@ def test_clients_of_ollama_and_of_llama_server_choose_too() -> None:
         assert [model.open().engine.is_asleep for model in models] == [False, True]
 
 
-def test_headers_are_read_ahead_by_the_model_that_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_headers_are_read_ahead_by_the_model_that_is_named(
+    two_models: tuple[str, list[LateHost]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "rules.txt").write_text(SAID)
-    with served("llama", "qwen35", most=2) as (url, models):
-        assert main(["prewarm", str(tmp_path / "rules.txt"), "--url", url, "--model", "qwen35"]) == 0
-        assert "rules.txt: " in capsys.readouterr().out
-        assert models[0].open().cache.ram.budget.num_points == 0 < models[1].open().cache.ram.budget.num_points
-        assert main(["headers", "--url", url, "--model", "gpt-9"]) == 1
-        assert "there is no model 'gpt-9'" in capsys.readouterr().err
+    url, models = two_models
+    httpx.delete(f"{url}/cache", timeout=PATIENCE_S).raise_for_status()
+    assert main(["prewarm", str(tmp_path / "rules.txt"), "--url", url, "--model", "qwen35"]) == 0
+    assert "rules.txt: " in capsys.readouterr().out
+    assert models[0].open().cache.ram.budget.num_points == 0 < models[1].open().cache.ram.budget.num_points
+    assert main(["headers", "--url", url, "--model", "mistral"]) == 1
+    assert "there is no model 'mistral'" in capsys.readouterr().err
 
 
-def test_what_is_deleted_is_deleted_from_all_of_them() -> None:
-    with served("llama", "qwen35", most=1) as (url, _):
-        conversations(url, "llama", "qwen35")
-        freed = httpx.delete(f"{url}/cache", timeout=PATIENCE_S).json()
-        assert freed["freed_bytes"] > 0
-        for model in ("llama", "qwen35"):
-            usage = ask(url, model, SAID)["usage"]
-            assert usage["prompt_tokens_details"]["cached_tokens"] == 0
+def test_what_is_deleted_is_deleted_from_all_of_them(one_awake: tuple[str, list[LateHost]]) -> None:
+    url, _ = one_awake
+    conversations(url, "llama", "qwen35")
+    freed = httpx.delete(f"{url}/cache", timeout=PATIENCE_S).json()
+    assert freed["freed_bytes"] > 0
+    for model in ("llama", "qwen35"):
+        usage = ask(url, model, SAID)["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 def test_a_client_that_leaves_while_its_model_waits_blocks_no_other() -> None:
     long = {"model": "llama", "prompt": SAID, "max_tokens": 400, "ignore_eos": True, "stream": True}
-    with served("llama", "qwen35", "gemma3", most=1) as (url, _):
-        conversations(url, "llama", "qwen35", "gemma3")
+    with served("llama", "qwen35", "gemma3", most=1) as (url, models):
+        for model in models:
+            model.open()
         with httpx.stream("POST", f"{url}/v1/completions", json=long, timeout=PATIENCE_S), suppress(httpx.ReadTimeout):
             httpx.post(f"{url}/v1/completions", json={"model": "qwen35", "prompt": SAID}, timeout=0.3)
         assert "choices" in ask(url, "gemma3", SAID)
@@ -322,13 +334,14 @@ def test_models_are_loaded_and_unloaded_as_in_llama_server() -> None:
         assert models[0].seat.swaps.num == 2
 
 
-def test_tokens_that_a_swap_spares_are_counted() -> None:
-    with served("llama", "qwen35", most=1) as (url, models):
-        conversations(url, "llama", "qwen35")
-        spared = models[0].seat.swaps.spared_tokens
-        assert spared > 0
-        metrics = httpx.get(f"{url}/metrics", timeout=PATIENCE_S).text
-        assert f'leftoff_swap_spared_tokens_total{{model="llama"}} {spared}.0' in metrics
+def test_tokens_that_a_swap_spares_are_counted(one_awake: tuple[str, list[LateHost]]) -> None:
+    url, models = one_awake
+    before = models[0].seat.swaps.spared_tokens
+    conversations(url, "llama", "qwen35")
+    spared = models[0].seat.swaps.spared_tokens
+    assert spared > before
+    metrics = httpx.get(f"{url}/metrics", timeout=PATIENCE_S).text
+    assert f'leftoff_swap_spared_tokens_total{{model="llama"}} {spared}.0' in metrics
 
 
 def test_ollamas_clients_say_how_long_a_model_stays() -> None:
@@ -407,8 +420,6 @@ def test_what_a_model_has_on_disk_is_deleted_though_nobody_has_asked_it(tmp_path
             assert (reply.json()["freed_bytes"] > 0, reply.json()["entries"] > 0) == (freed, freed)
         assert late[1].host is None, "it was not opened for that"
         assert num_cached(url, "qwen35", "one") == 0
-        assert num_cached(url, "qwen35", "two") > 0
-    with served("llama", "qwen35", **flags) as (url, late):
         assert num_cached(url, "qwen35", "two") > 0
         with served("llama", "qwen35", **flags) as (other, _):
             refused = httpx.delete(f"{other}/cache?model=qwen35", headers=keys["two"], timeout=PATIENCE_S)

@@ -30,29 +30,41 @@ BODIES: dict[str, dict[str, Any]] = {
 ENDS = ("[DONE]", "message_stop", "response.incomplete", "response.completed", '"done":true', '"stop":true')
 
 
+@pytest.fixture(scope="module")
+def two_models() -> Iterator[tuple[str, LateHost]]:
+    """A server, and its second model."""
+    with served("llama", "qwen35", most=2) as (url, models):
+        yield url, models[1]
+
+
 @contextmanager
-def one_that_takes_its_time(**changes: object) -> Iterator[tuple[str, LateHost, Event]]:
-    """A server whose second model is being opened until the event is set."""
+def taking_its_time(late: LateHost, **changes: object) -> Iterator[Event]:
+    """The model is being opened until the event is set. In the end it is closed."""
     goes_on = Event()
 
     def make(gate: Gate) -> ModelHost:
         assert goes_on.wait(PATIENCE_S)
         return opened("qwen35", changes, gate)
 
-    with served("llama", "qwen35", most=2) as (url, models):
-        models[1]._make = make
-        try:
-            yield url, models[1], goes_on
-        finally:
-            goes_on.set()
+    assert late.opened is None
+    late._make = make
+    try:
+        yield goes_on
+    finally:
+        goes_on.set()
+        if late.host is not None:
+            late.host.close()
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_stream_lives_while_its_model_is_opened(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_lives_while_its_model_is_opened(
+    two_models: tuple[str, LateHost], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(EventStream, "silent_seconds", 0.01)
     body = BODIES[path] | {"model": "qwen35", "stream": True}
+    url, late = two_models
     with (
-        one_that_takes_its_time() as (url, _, goes_on),
+        taking_its_time(late) as goes_on,
         httpx.stream("POST", f"{url}{path}", json=body, timeout=PATIENCE_S) as response,
     ):
         assert response.status_code == 200
@@ -67,10 +79,13 @@ def test_a_stream_lives_while_its_model_is_opened(path: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_stream_that_waited_for_a_broken_model_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_waited_for_a_broken_model_says_so(
+    two_models: tuple[str, LateHost], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(EventStream, "silent_seconds", 0.01)
     body = BODIES[path] | {"model": "qwen35", "stream": True}
-    with one_that_takes_its_time(model="nowhere.gguf") as (url, _, goes_on):
+    url, late = two_models
+    with taking_its_time(late, model="nowhere.gguf") as goes_on:
         with httpx.stream("POST", f"{url}{path}", json=body, timeout=PATIENCE_S) as response:
             parts = response.iter_bytes()
             next(parts)
