@@ -432,11 +432,11 @@ def test_a_long_idle_sequence_that_shares_little_makes_way(kind: MemoryKind) -> 
 
 def test_ever_new_namespaces_are_forgotten() -> None:
     table = Table(MemoryKind.HYBRID, budget_bytes=20 * SNAPSHOT_BYTES)
-    for number in range(1500):
+    for number in range(700):
         table.request(Prompt(run((number, 20))), namespace=f"salt {number}")
     trees = table.cache.ram.trees
     assert len(trees) < 600
-    assert "salt 1499" in trees
+    assert "salt 699" in trees
     table.cache.check_integrity()
 
 
