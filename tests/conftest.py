@@ -8,7 +8,7 @@ import os
 import signal
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +22,8 @@ from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.measure import Rates, measure_at_load
 from tests.patience import PATIENCE_S
+
+gc.disable()  # until all tests are collected: see `pytest_collection`
 
 pytest_plugins = ("tests.server.fixtures",)
 
@@ -103,7 +105,12 @@ def pytest_unconfigure() -> None:
     _caches.cleanup()
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """The garbage collector need not look at thousands of tests and all modules again and again."""
-    gc.collect()
-    gc.freeze()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
