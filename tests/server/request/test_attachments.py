@@ -116,7 +116,7 @@ def test_raw_prompts_have_pictures(http: httpx.Client, host: ModelHost, monkeypa
         (data_url(RED[:40]), "image 2 of message 1 cannot be decoded"),
         (data_url(b"<svg/>", "image/svg+xml"), "image 2 of message 1 begins with the bytes 3c 73 76 67 2f 3e: must"),
         (data_url(b""), "image 2 of message 1 is empty"),
-        (data_url(black(12_000)), "image 2 of message 1 has 12000 by 12000 pixels"),
+        (data_url(black(9_500)), "image 2 of message 1 has 9500 by 9500 pixels"),
         ("data:image/png,%89PNG", "image 2 of message 1 must be a data URL in base64"),
         ("file:///etc/passwd", "image 2 of message 1 is no base64"),
         ("https://example.com/a.png", "image 2 of message 1 is at a URL: send the file itself"),
