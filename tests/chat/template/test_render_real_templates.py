@@ -156,9 +156,11 @@ def test_a_turn_that_goes_on_from_the_last_one_has_the_same_tokens_and_spans(
 
 
 def text_of(maker: PromptMaker, asked: Conversation) -> str | None:
-    """None if the template refuses the conversation."""
+    """As the template alone makes it; None if it refuses the conversation."""
+    shown = asked.without_prefill() if asked.prefill else asked
+    messages, tools = maker.quirks.messages(shown.messages), maker.quirks.tools(shown.tools)
     try:
-        return maker.render(asked).text
+        return maker.template.render(messages, tools=tools, options=shown.options) + asked.prefill
     except TemplateError:
         return None
 
