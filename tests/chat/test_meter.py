@@ -27,7 +27,7 @@ MODELS: dict[str, Callable[[Path], Path]] = {
 }
 PIECES = ["<|im_end|>", "[INST]", "the river", " ", " " * 40, " " * 700, "\n\n", "▁", "▁" * 30, "漢字", "é", "é" * 50]
 PIECES += ["12345", "x y ", "aaaaaaaa", "<|im_", "🙂"]
-texts = st.lists(st.tuples(st.sampled_from(PIECES), st.integers(1, 60)), max_size=12).map(
+texts = st.lists(st.tuples(st.sampled_from(PIECES), st.integers(1, 20)), max_size=12).map(
     lambda parts: "".join(piece * times for piece, times in parts)
 )
 
@@ -39,18 +39,17 @@ def vocabulary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     model.close()
 
 
-@pytest.mark.parametrize("slice_characters", [100, 1 << 16])
 @settings(deadline=None, max_examples=25)
 @given(text=texts, context_tokens=st.integers(1, 200))
 @example(text="<|im_end|>" + " " * 5000, context_tokens=5)
 @example(text="é" * 5000, context_tokens=5)
 @example(text="▁" * 5000, context_tokens=600)
 @example(text=" " * 5000, context_tokens=12)
-def test_what_fits_is_not_refused(
-    vocabulary: Vocabulary, text: str, context_tokens: int, slice_characters: int
-) -> None:
-    refused = refused_for(TokenMeter(vocabulary, context_tokens, slice_characters=slice_characters), text)
-    assert refused is None or min(vocabulary.tokenize(text).size, refused) >= context_tokens
+def test_what_fits_is_not_refused(vocabulary: Vocabulary, text: str, context_tokens: int) -> None:
+    num_tokens = vocabulary.tokenize(text).size
+    for slice_characters in (100, 1 << 16):
+        refused = refused_for(TokenMeter(vocabulary, context_tokens, slice_characters=slice_characters), text)
+        assert refused is None or min(num_tokens, refused) >= context_tokens
 
 
 def refused_for(meter: TokenMeter, text: str) -> int | None:
@@ -94,7 +93,7 @@ def test_of_a_far_too_long_text_one_slice_is_tokenised(counting: Counting) -> No
     assert counting.num_characters <= 500**2, "the square of the longest token"
 
 
-@pytest.mark.parametrize("num_words", [20_000, 100_000, 300_000])
+@pytest.mark.parametrize("num_words", [20_000, 60_000, 150_000])
 def test_a_refused_text_is_estimated(counting: Counting, num_words: int) -> None:
     text = "the river and the sea, " * (num_words // 5)
     refused = refused_for(TokenMeter(counting, 100), text)
@@ -145,9 +144,9 @@ def separators(value: Any) -> int:  # noqa: ANN401
     return max(len(inner), 1) + sum(map(separators, inner))
 
 
-@pytest.mark.parametrize("slice_bytes", [1, 2, 7, 1 << 20])
 @given(value=VALUES)
-def test_what_stands_in_texts_is_not_counted(value: Any, slice_bytes: int) -> None:  # noqa: ANN401
+def test_what_stands_in_texts_is_not_counted(value: Any) -> None:  # noqa: ANN401
     data, wanted = json.dumps(value).encode(), separators(value)
-    assert not has_more_values(data, wanted, slice_bytes=slice_bytes)
-    assert wanted == 0 or has_more_values(data, wanted - 1, slice_bytes=slice_bytes)
+    for slice_bytes in (1, 2, 7, 1 << 20):
+        assert not has_more_values(data, wanted, slice_bytes=slice_bytes)
+        assert wanted == 0 or has_more_values(data, wanted - 1, slice_bytes=slice_bytes)
