@@ -94,7 +94,7 @@ def test_the_next_turn_makes_only_what_is_new(prompts: PromptMaker, monkeypatch:
 
 def test_it_is_the_prompt_of_a_server_that_knew_nothing(model: Model, prompts: PromptMaker) -> None:
     chat = Chat(prompts, CONTEXT)
-    messages = history(8)
+    messages = history(4)
     for end in range(2, len(messages) + 1):
         known = chat.prompt(asked(messages[:end])).prompt
         fresh = Chat(PromptMaker(model), CONTEXT).prompt(asked(messages[:end])).prompt

@@ -129,7 +129,7 @@ def test_rules_that_refer_to_each_other_in_too_many_ways_are_refused() -> None:
     with pytest.raises(GrammarError, match="too many ways"):
         from_gbnf("\n".join(["root ::= r0", *rules]))
     for between in (" ", "|"):
-        parts = between.join(f"[{chr(0x4E00 + 2 * i)}]?" for i in range(9000))
+        parts = between.join(f"[{chr(0x4E00 + 2 * i)}]?" for i in range(2000))
         with pytest.raises(GrammarError, match="too many ways"):
             from_gbnf(f'root ::= "(" root ")" | x\nx ::= {parts}')
 
