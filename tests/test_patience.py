@@ -17,6 +17,7 @@ TIMED = {
     "cluster/test_router.py": "looks again and again, on an event loop",
     "conftest.py": "uvicorn is made to tick more often",
     "disk/kill_loop.py": "kills at random moments",
+    "disk/mounted.py": "asks again and again, in a process of its own",
     "lab/box/test_play.py": "sleeps by a simulated clock",
     "patience.py": "looks again and again",
     "server/test_hosts_replaced.py": "work that goes on until it is stopped",
