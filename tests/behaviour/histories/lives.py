@@ -9,12 +9,9 @@ from types import TracebackType
 
 import httpx
 
-from leftoff.cli.flags import CommandLine
-from leftoff.cli.serve import add_parser, lineup_of
-from leftoff.host.build import open_host
-from leftoff.server.server import serving
 from tests.behaviour.eager_drafts import eager_drafts
-from tests.cli import running
+from tests.cli.here import served
+from tests.cli.running import serving
 
 _PATIENCE_S = 600.0  # bounds a hang
 # In tokens of context, slots, MiB of RAM and of disk: every life is another mixture, some of them with hardly any room.
@@ -91,20 +88,16 @@ def with_neighbours(model: Path, flags: Sequence[str]) -> AbstractContextManager
 @contextmanager
 def serving_here(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
     """In this process: a server that nobody kills needs none of its own."""
-    parser = CommandLine()
-    add_parser(parser.add_subparsers())
-    settings = lineup_of(parser.parse_args(["serve", str(model), *running.SMALL, *_COMMON, *flags])).first
     with (
-        open_host(settings) as host,
-        serving(host) as url,
-        httpx.Client(base_url=url, timeout=_PATIENCE_S) as http,
+        served(*_COMMON, *flags, model=model) as server,
+        httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as http,
     ):
         yield http
 
 
 @contextmanager
 def _served(model: Path, flags: Sequence[str], end: signal.Signals, module: str) -> Iterator[httpx.Client]:
-    with running.serving(*_COMMON, *flags, model=model, module=module) as server:
+    with serving(*_COMMON, *flags, model=model, module=module) as server:
         assert server.url, f"it did not start: {server.log}"
         with httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as http:
             yield http
