@@ -66,14 +66,12 @@ class Worker:
         made.set_result(scheduler)
         while not self._stopping.is_set():
             self._run_calls()
-            if self._work(scheduler):
-                continue
-            if not self._calls:
+            if not self._work(scheduler) and not self._calls:
                 scheduler.wait(_IDLE_SECONDS)
         self._end(scheduler)
 
     def _work(self, scheduler: Scheduler) -> bool:
-        """One step, or idle work if there is nothing to decode. An error fails the running jobs, not the thread."""
+        """One step, or idle work if there is nothing to decode: then False. An error fails the runs, not the thread."""
         with scheduler.cache.lock:
             try:
                 if scheduler.step():
