@@ -67,7 +67,7 @@ hypothesis.settings.load_profile("leftoff")
 
 @pytest.fixture(scope="session", autouse=True)
 def _measured_once() -> Iterator[None]:
-    """What measuring a small model takes is half of what opening a host of it does. It is as fast the next time."""
+    """To measure a small model takes half of the time in which its host opens: each worker measures it once."""
     kept: dict[tuple[Path, ContextSettings], Rates] = {}
 
     def measured(engine: LlamaEngine) -> Rates:

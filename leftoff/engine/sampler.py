@@ -77,7 +77,7 @@ class Sampler:
         return self._unless_forbidden(chosen, logits)
 
     def _unless_forbidden(self, chosen: int | None, logits: Logits) -> int:
-        """What was chosen from all tokens, or one of those that are allowed."""
+        """Keeps the token that was chosen; if it is forbidden, or there is none, samples among the allowed tokens."""
         if chosen is not None and logits[chosen] > -np.inf:
             return chosen
         return self._choose(logits, np.flatnonzero(logits > -np.inf))

@@ -1,7 +1,7 @@
 """Continuous batching: many runs over few slots, one batch per step.
 
 A step decodes one token of every reply and a chunk of one prompt, or of several short ones, so that replies keep
-streaming while prompts are read. Pieces end where the cache wants a snapshot. Runs whose prompts share a prefix wait
+streaming while prompts are read. Chunks end where the cache wants a snapshot. Runs whose prompts share a prefix wait
 until the first of them has read it. Out of KV cells, the run that came last is preempted until another has ended.
 
 All methods but `submit`, `read_ahead`, `cancel`, `wake` and `wait` belong to the engine's thread.
@@ -178,7 +178,7 @@ class Scheduler:
         self._sweep()
 
     def _admit(self) -> None:
-        """Gives slots to waiting runs, and to those that are handed over meanwhile: one batch reads them all."""
+        """Admits what waits, and then what was handed over meanwhile: one batch reads the prompts of both."""
         num_runs = len(self.runs)
         self._admit_waiting()
         if len(self.runs) > num_runs:
@@ -186,7 +186,7 @@ class Scheduler:
             self._admit_waiting()
 
     def _admit_waiting(self) -> None:
-        """In order; a run that is worth holding back lets later ones pass."""
+        """Gives slots to waiting runs, in order; a run that is worth holding back lets later ones pass."""
         self._open()
         if self._is_full or self.engine.is_asleep:  # asleep also if a run has come since the gate was asked
             return

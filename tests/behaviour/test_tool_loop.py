@@ -12,7 +12,7 @@ from leftoff.host.host import ModelHost
 from tests.behaviour.tool_loop import ANY_TOKEN, DIALECTS, TOOL, OpenAi, play, server
 
 TURNS = 3
-FEWEST = 2  # turns in which a reply is read again
+MIN_TURNS = 2  # turns in which a reply is read again
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +39,14 @@ def test_a_loop_of_forced_calls_computes_only_what_is_new(
 def test_without_memory_more_is_computed() -> None:
     """Otherwise the loops above prove nothing: the model does not spell as the tokenizer does."""
     with server(remember_replies=False) as (_, http):
-        tally = play(http, OpenAi(), FEWEST, forced=True, sampling=ANY_TOKEN)
+        tally = play(http, OpenAi(), MIN_TURNS, forced=True, sampling=ANY_TOKEN)
     assert tally.computed > tally.unavoidable
 
 
 def test_the_tokens_of_replies_are_known_after_a_restart(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": TOOL}]
     with server(disk=64, cache_dir=str(tmp_path)) as (host, http):
-        history = play(http, OpenAi(), FEWEST, forced=True, sampling=ANY_TOKEN).history
+        history = play(http, OpenAi(), MIN_TURNS, forced=True, sampling=ANY_TOKEN).history
         conversation = Conversation(history, tools, {"enable_thinking": False})
         before = host.chats.prompt(conversation).prompt.tokens
         spelled = host.prompts.from_conversation(conversation).tokens

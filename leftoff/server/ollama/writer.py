@@ -76,7 +76,7 @@ def _cost(reply: ReplyStream) -> Json:
     return {
         "done_reason": "length" if reply.end.finish is Finish.LENGTH else "stop",
         "total_duration": round((timings.waited_ms + prompt_ms + generation_ms) * _NANOSECONDS),
-        # as there, with the time that others kept the model from being loaded
+        # as Ollama counts it: with the time in which other models kept this one from being loaded
         "load_duration": round(timings.waited_ms * _NANOSECONDS) if timings.waited_for else 0,
         "prompt_eval_count": reply.report.prompt_tokens,
         "prompt_eval_duration": round(prompt_ms * _NANOSECONDS),
