@@ -29,7 +29,7 @@ from leftoff.engine.errors import (
     OutOfMemoryError,
     memory_shortage,
 )
-from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
+from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw, in_small_pages
 from leftoff.engine.memory.staging import staging_for
 from leftoff.engine.model import Model
 from leftoff.machine import default_threads
@@ -90,8 +90,9 @@ class Context:
     def __init__(self, model: Model, settings: ContextSettings) -> None:
         self.model = model
         self.settings = settings
-        self.arena = Arena()
         self._dll = model.library.dll
+        self._may_compute_late = self._dll.ggml_backend_dev_count() > 1  # a CPU has computed all when it returns
+        self.arena = Arena(in_small_pages if self._may_compute_late else None)  # beside a GPU, threads fill it
         self._brief = model.library.brief
         self._cancelled = C.create_string_buffer(16)
         self.handle: int | None = None
@@ -100,7 +101,6 @@ class Context:
         self.batch_tokens: int = self._dll.llama_n_batch(self.handle)
         self.micro_batch_tokens: int = min(settings.micro_batch_tokens, self.batch_tokens)
         self._scratch = settings.num_sequences  # one sequence more than callers see
-        self._may_compute_late = self._dll.ggml_backend_dev_count() > 1  # a CPU has computed all when it returns
         self._batch = BatchBuffers(self.batch_tokens)
 
     def open(self, is_wanted: Callable[[], bool] = lambda: True) -> None:

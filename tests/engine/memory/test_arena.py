@@ -1,8 +1,10 @@
 """Buffers are used again as soon as, and not before, nobody looks at them any more."""
 
 import gc
+import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leftoff.engine.errors import InputError
-from leftoff.engine.memory.arena import Arena, Buffer, Raw, view_of
+from leftoff.engine.memory.arena import Arena, Buffer, Raw, in_small_pages, view_of
 from tests.patience import PATIENCE_S
 
 SIZE = 100_000
+_SMAPS = Path("/proc/self/smaps")  # the areas of this process's memory
 VIEWS: dict[str, Callable[[Buffer], object]] = {
     "view": lambda buffer: buffer.view,
     "slice": lambda buffer: buffer.view[10:20],
@@ -133,6 +136,19 @@ def test_memory_that_could_not_be_had_is_not_counted() -> None:
     with pytest.raises(MemoryError):
         arena.take(SIZE)
     assert (arena.lent_bytes, arena.idle_bytes) == (0, 0)
+
+
+_AREA = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) .*?^VmFlags: ([^\n]*)", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the system has no huge pages")
+def test_memory_that_threads_fill_lies_in_small_pages() -> None:
+    buffer = Arena(in_small_pages).take(64 << 20)
+    buffer.view[:] = 7
+    areas = [(int(start, 16), int(end, 16), flags) for start, end, flags in _AREA.findall(_SMAPS.read_text())]
+    (flags,) = [flags for start, end, flags in areas if start <= buffer.address < end]
+    assert "nh" in flags.split()
+    assert int(buffer.view.min()) == int(buffer.view.max()) == 7
 
 
 def test_bytes_of_another_engine_are_refused() -> None:
