@@ -171,13 +171,10 @@ class Match:
         stretch = node.stretch_at(start) if node is not None else None
         return stretch.stored.page if stretch is not None and stretch.end == end else None
 
-    @property
-    def num_covered(self) -> int:
-        """How many of the matched tokens are covered by pages."""
-        covered = 0
-        for stretch in self.stretches():
-            covered += stretch.end - stretch.start
-        return covered - max(0, stretch.end - self.length) if covered else 0
+    def num_covered(self, start: int = 0) -> int:
+        """How many of the matched tokens are covered by pages, from `start` on."""
+        spans = ((max(start, stretch.start), min(stretch.end, self.length)) for stretch in self.stretches())
+        return sum(max(0, last - first) for first, last in spans)
 
     def stretches(self) -> Iterator[Stretch]:
         """The stretches that begin within the match, by position."""

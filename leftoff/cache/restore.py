@@ -42,7 +42,7 @@ class Restorer:
         prefix = prompt.tokens[: plan.resume]
         if target is not plan.sequence or not plan.goes_on:
             if not target.is_empty:
-                self._tiers.swap(target, prefix, namespace)
+                self._tiers.swap(target, prefix, namespace, plan.shared if target is plan.sequence else 0)
             self._load(target, plan, [span for span in prompt.pictures if span.end <= plan.resume])
         target.start(prefix, namespace, None if plan.goes_on else plan.point)
         return target
@@ -117,7 +117,7 @@ class Restorer:
         """Whether the source is cut back: alone in the engine, so that it stays at the first cell, or losing little."""
         loses_little = self._stay is Stay.IF_FASTER and plan.shared >= _MOST_OF_A_SEQUENCE * source.length
         is_cut = loses_little or (self._sequences.is_alone(source) and not self._is_faster_kept(source, plan))
-        return is_cut and self._copy_to_ram(source)
+        return is_cut and self._copy_to_ram(source, plan.shared)
 
     def _load(self, target: EngineSequence, plan: Plan, pictures: Pictures) -> None:
         began = time.perf_counter()
@@ -162,16 +162,16 @@ class Restorer:
         save_ms = self._costs.save_ms(lacking) if lacking else 0.0
         return save_ms + load_ms * self._sequences.chance_of_return(sequence) > slower_ms
 
-    def _copy_to_ram(self, sequence: EngineSequence) -> bool:
-        """Writes to RAM what it lacks of an idle sequence. True if the sequence may leave the engine now.
+    def _copy_to_ram(self, sequence: EngineSequence, kept: int = 0) -> bool:
+        """Writes to RAM what it lacks of an idle sequence. True if it may leave the engine, but for `kept` tokens.
 
         Where RAM is short the sequence stays: prefilling it again would cost more than it gains.
         """
         if not self._memory.kind.has_pages or self._stay is Stay.ALWAYS or self._tiers.ram.budget.is_nearly_full:
             return False
-        if self._tiers.lacking_bytes(sequence):
-            self._tiers.write_behind(sequence)  # also if it was saved: RAM may have evicted part of it since
-        return not self._tiers.lacking_bytes(sequence)
+        if self._tiers.lacking_bytes(sequence, kept):  # also if it was saved: RAM may have evicted part of it since
+            self._tiers.write_behind(sequence, kept=kept)
+        return not self._tiers.lacking_bytes(sequence, kept)
 
     def _drop_until_free(self, num_cells: int, kept: Sequence[EngineSequence | None] = ()) -> None:
         while self._memory.free_cells < num_cells and self.drop_one_idle(kept):

@@ -113,7 +113,7 @@ class Saver:
 
         With `is_wanted` in small steps; as soon as the engine is wanted, it stops.
         """
-        lacking = self.lacking_bytes(path.match, path.length)
+        lacking = self.lacking_bytes(path.match, path.length, path.start)
         if not lacking or not self._is_whole(path) or not self._budget.evict_stale(lacking):
             return
         is_slow = self._memory.step_bytes and self._whole_page_bytes
@@ -142,10 +142,10 @@ class Saver:
         while self._memory.is_copying and not is_wanted() and time.monotonic() < until:
             time.sleep(_LOOK_S)
 
-    def lacking_bytes(self, match: Match, length: int) -> int:
-        """About how many bytes of a sequence the tier does not have; 0 if it has all of them."""
+    def lacking_bytes(self, match: Match, length: int, start: int = 0) -> int:
+        """About how many bytes of a sequence the tier does not have from `start` on; 0 if it has all of them."""
         kind, nbytes = self._memory.kind, 0
-        if kind.has_pages and (missing := length - match.num_covered):
+        if kind.has_pages and (missing := length - start - match.num_covered(start)):
             whole, rest = divmod(missing, self._page_tokens)
             nbytes = whole * self._whole_page_bytes + self._page_bytes(rest)
         if kind.has_snapshots and match.point_at(length) is None:

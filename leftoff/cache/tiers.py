@@ -89,15 +89,20 @@ class Tiers:
         self.ram.insert(sequence.namespace, sequence.tokens)
         self.ram.forget_oldest(self._seen_tokens)
 
-    def write_behind(self, sequence: EngineSequence, is_wanted: Callable[[], bool] | None = None) -> None:
+    def write_behind(
+        self, sequence: EngineSequence, is_wanted: Callable[[], bool] | None = None, kept: int = 0
+    ) -> None:
         """Copies an idle sequence that stays in the engine: to RAM if nothing recent is evicted for it, and below.
 
-        As soon as the engine `is_wanted` for something else it stops, and goes on the next time.
+        As soon as the engine `is_wanted` for something else it stops, and goes on the next time. Its first `kept`
+        tokens are copied with the sequence that keeps them in the engine; the tiers below wait for that.
         """
-        path = self._saver.path(sequence)
+        path = replace(self._saver.path(sequence), start=kept)
         self._saver.save_if_cheap(path, is_wanted)
-        if is_wanted is not None and is_wanted():
+        if kept or (is_wanted is not None and is_wanted()):
             sequence.written_in_part()
+            for tier in self.lower if kept else ():
+                tier.is_behind = True
             return
         sequence.written_behind()
         for tier in self.lower:
@@ -112,32 +117,34 @@ class Tiers:
     def save(self, sequence: EngineSequence, kept: int = 0) -> None:
         """Saves an idle sequence that is about to leave the engine, as far as the budgets allow.
 
-        No pages are saved of its first `kept` tokens.
+        No pages are saved of its first `kept` tokens: the engine keeps them for another.
         """
         if sequence.is_empty:
             return
         if not sequence.is_saved:
-            self.write_behind(sequence)
+            self.write_behind(sequence, kept=kept)
         sequence.saved()
         path = replace(self._saver.path(sequence), start=kept)
-        if self._saver.lacking_bytes(path.match, path.length):  # part of it did not fit, or was evicted since
+        if self._saver.lacking_bytes(path.match, path.length, kept):  # part of it did not fit, or was evicted since
             self._saver.save_all(path)
 
-    def swap(self, leaving: EngineSequence, arriving: Tokens, namespace: str) -> None:
-        """Saves a sequence that is about to be overwritten.
+    def swap(self, leaving: EngineSequence, arriving: Tokens, namespace: str, kept: int = 0) -> None:
+        """Saves a sequence that is about to be overwritten, but for its first `kept` tokens.
 
         If RAM is short, it drops pages of the prefix that arrives instead, and saves no page of what both have in
         common: the engine will hold them.
         """
-        kept = 0
-        if (lacking := self.lacking_bytes(leaving)) > self.ram.budget.free_bytes:
+        if (lacking := self.lacking_bytes(leaving, kept)) > self.ram.budget.free_bytes:
             self.ram.budget.drop_pages(self.ram.match(namespace, arriving), lacking)
             kept = leaving.shared_with(arriving) if leaving.namespace == namespace else 0
         self.save(leaving, kept)
 
-    def lacking_bytes(self, sequence: EngineSequence) -> int:
-        """About how many bytes of a sequence RAM does not have. With 0, nothing is lost if it leaves the engine."""
-        return self._saver.lacking_bytes(self.ram.match(sequence.namespace, sequence.tokens), sequence.length)
+    def lacking_bytes(self, sequence: EngineSequence, kept: int = 0) -> int:
+        """About how many bytes of a sequence RAM does not have.
+
+        With 0, nothing is lost if it leaves the engine but for its first `kept` tokens.
+        """
+        return self._saver.lacking_bytes(self.ram.match(sequence.namespace, sequence.tokens), sequence.length, kept)
 
     # --- below RAM
 

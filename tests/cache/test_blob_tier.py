@@ -58,6 +58,21 @@ def test_a_restart_goes_on_where_the_conversation_stood(kind: MemoryKind) -> Non
     second.cache.check_integrity()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in MemoryKind if kind.has_pages])
+def test_what_a_sequence_lost_in_place_is_on_disk_once_the_engine_has_rested(kind: MemoryKind) -> None:
+    store = MemoryBlobStore()
+    first = opened(kind, store)
+    first.memory.group_bytes = 1 << 20  # pages are saved once nothing runs
+    prompt, reply, other = words(0, 150), words(1000, 1030), words(2000, 2010)
+    seqs = {first.request(Prompt(prompt), reply).seq, first.request(Prompt(np.concatenate([prompt, other]))).seq}
+    assert len(seqs) == 1
+    first.cache.save_idle()
+    second = opened(kind, store)  # without a word from the first
+    for end in (reply, other):
+        told = np.concatenate([prompt, end])
+        assert second.request(Prompt(np.concatenate([told, words(3000, 3010)]))).report.reused == told.size
+
+
 @pytest.mark.parametrize("kind", list(MemoryKind))
 def test_what_left_ram_comes_back_from_disk(kind: MemoryKind) -> None:
     store = MemoryBlobStore()

@@ -255,8 +255,8 @@ def test_what_another_branch_needs_is_not_given_up() -> None:
         grove.cover(letters, 7, 10)
     grove.budget.capacity.nbytes = grove.budget.used_bytes
     grove.budget.drop_pages(grove.match("header one"), grove.budget.used_bytes)
-    assert grove.match("header one").num_covered == 7
-    assert grove.match("header two").num_covered == 10
+    assert grove.match("header one").num_covered() == 7
+    assert grove.match("header two").num_covered() == 10
     grove.check()
 
 
@@ -268,7 +268,7 @@ def test_what_a_pinned_entry_needs_is_not_given_up() -> None:
         grove.cover("header one", start, start + 2)
     grove.budget.capacity.nbytes = grove.budget.used_bytes
     grove.budget.drop_pages(grove.match("header one"), grove.budget.used_bytes)
-    assert grove.match("header one").num_covered == 6
+    assert grove.match("header one").num_covered() == 6
     grove.check()
 
 
@@ -279,7 +279,7 @@ def test_what_goes_on_beyond_the_path_is_not_given_up() -> None:
     grove.cover("header one", 5, 10)
     grove.budget.capacity.nbytes = grove.budget.used_bytes
     grove.budget.drop_pages(grove.tree.match(text("header")), grove.budget.used_bytes)
-    assert grove.match("header one").num_covered == 5
+    assert grove.match("header one").num_covered() == 5
     grove.check()
 
 

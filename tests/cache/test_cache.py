@@ -119,6 +119,21 @@ def test_a_parked_sequence_is_cut_in_place_if_it_loses_little(
     table.cache.check_integrity()
 
 
+@pytest.mark.parametrize("kind", [MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.WINDOW])
+def test_a_sequence_that_is_cut_in_place_saves_no_more_than_it_loses(kind: MemoryKind) -> None:
+    table = Table(kind, num_slots=1, num_spares=2, costs=slowed_by(0.0001), stay=Stay.IF_FASTER)
+    table.memory.group_bytes = 1 << 20  # as on a GPU: a prompt that is alone saves its pages once nothing runs
+    old = run((1, 980), (5, 20))
+    table.request(Prompt(run((1, 980))), run((5, 20)))
+    table.request(Prompt(run((1, 980), (6, 10))))
+    covered = table.cache.ram.match("", old).num_covered
+    assert covered(980) == 20
+    assert covered() <= 32
+    table.cache.save_idle()
+    assert table.ask(np.concatenate([old, run((7, 10))])).startswith("reused 1,000 of 1,010")
+    assert table.ask(run((1, 980), (6, 10), (7, 10))).startswith("reused 990 of 1,000")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("length", [0, 4097])
 def test_a_prompt_that_cannot_fit_is_refused(kind: MemoryKind, length: int) -> None:

@@ -93,7 +93,7 @@ def test_a_newcomer_replaces_what_rests() -> None:
         now[0] += 3600.0 * (number + 1)
     assert cache.disk is not None
     latest = cache.disk.match("", words(5000, 5160))
-    assert latest.num_covered == 160
+    assert latest.num_covered() == 160
 
 
 def test_a_day_that_is_written_full_is_left_alone() -> None:
