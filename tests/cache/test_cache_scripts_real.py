@@ -122,7 +122,7 @@ def test_replies_are_right_where_ram_gives_up_what_a_slot_holds(pair: Pair) -> N
 
         store.shed = watched
 
-    play_and_compare(pair, "4 agents", num_slots=2, budget_bytes=held // 2, watch=watch)
+    play_and_compare(pair, "4 agents", num_slots=2, budget_bytes=held // 3, watch=watch)
     assert (sum(given_up) > 0) == kind.has_pages
 
 
