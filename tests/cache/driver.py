@@ -10,13 +10,22 @@ from leftoff.cache.restore import Stay
 from leftoff.cache.turn import Turn
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import Logits, Prompt, Tokens
-from tests.cache.chain import ChainMemory, chain
+from tests.cache.chain import BYTES_PER_TOKEN, ChainMemory, chain
 from tests.cache.trees import UNLIMITED, Clock
 
 
 def logits_of(tokens: Tokens) -> Logits:
     """Stands for the model's answer: known from the tokens alone."""
     return np.array([chain(tokens)[-1] % 1000003], np.float32)
+
+
+def slowed_by(ms_per_cell: float) -> Costs:
+    """Costs of an engine where each idle cell slows a step down by so much, and loading 100 tokens takes some ms."""
+    costs = Costs(load_bytes_per_ms=100 * BYTES_PER_TOKEN, reply_tokens=10.0)
+    for num_cells in (0, 1000, 2000, 3000):
+        costs.step_by_cells.add(num_cells, 20.0 + ms_per_cell * num_cells)
+        costs.token_by_cells.add(num_cells, 1.0)
+    return costs
 
 
 class Driver:

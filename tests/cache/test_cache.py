@@ -19,7 +19,7 @@ from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import MessageSpan, Prompt
 from tests.cache.chain import BYTES_PER_TOKEN, SNAPSHOT_BYTES, ChainMemory
-from tests.cache.driver import Driver, Table
+from tests.cache.driver import Driver, Table, slowed_by
 from tests.cache.trees import UNLIMITED, Clock, run
 
 KINDS = list(MemoryKind)
@@ -79,15 +79,6 @@ def test_of_several_branches_a_prompt_takes_the_place_of_the_one_it_shares_most_
         table.cache.finish(turn)
     assert running[2] is not None
     assert table.request(Prompt(run((1, 85), (4, 15)))).seq == running[2].seq
-
-
-def slowed_by(ms_per_cell: float) -> Costs:
-    """Costs of an engine where each idle cell slows a step down by so much, and loading 100 tokens takes some ms."""
-    costs = Costs(load_bytes_per_ms=100 * BYTES_PER_TOKEN, reply_tokens=10.0)
-    for num_cells in (0, 1000, 2000, 3000):
-        costs.step_by_cells.add(num_cells, 20.0 + ms_per_cell * num_cells)
-        costs.token_by_cells.add(num_cells, 1.0)
-    return costs
 
 
 @pytest.mark.parametrize("kind", [MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.WINDOW])

@@ -22,12 +22,13 @@ from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
+from leftoff.cache.restore import Stay
 from leftoff.cache.turn import Turn
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import MessageSpan, Prompt, Tokens
 from tests.cache.chain import ChainMemory
-from tests.cache.driver import Driver
+from tests.cache.driver import Driver, slowed_by
 from tests.cache.memory_blob_store import MemoryBlobStore
 
 NUM_CELLS = 900
@@ -47,6 +48,7 @@ class Conversations(RuleBasedStateMachine):
         policy=st.sampled_from(sorted(POLICIES)),
         page_tokens=st.sampled_from([1, 7, 32]),
         gap=st.sampled_from([8, 40]),
+        is_on_gpu=st.booleans(),
     )
     def start(
         self,
@@ -57,7 +59,9 @@ class Conversations(RuleBasedStateMachine):
         policy: str,
         page_tokens: int,
         gap: int,
+        is_on_gpu: bool,
     ) -> None:
+        """On a GPU idle sequences stay beside others, and pages are saved in steps once nothing runs."""
         if self.kind is MemoryKind.OPAQUE:
             num_slots, num_spares = 1, 0
         if self.leans_on_disk:
@@ -67,6 +71,8 @@ class Conversations(RuleBasedStateMachine):
 
         def open_cache() -> None:
             self.memory = ChainMemory(self.kind, num_slots + num_spares, NUM_CELLS)
+            if is_on_gpu:
+                self.memory.group_bytes, self.memory.step_bytes = (self.memory.page_bytes(num) for num in (200, 50))
             tiers = [] if disk_budget is None else [TierSettings(self.store, disk_budget, POLICIES[policy]())]
             self.cache = Cache(
                 self.memory,
@@ -75,7 +81,8 @@ class Conversations(RuleBasedStateMachine):
                 tiers=tiers,
                 policy=POLICIES[policy](),
                 placement=Placement(smallest_gap=gap, slack=4),
-                costs=Costs(),
+                costs=slowed_by(0.0001) if is_on_gpu else Costs(),
+                stay=Stay.IF_FASTER if is_on_gpu and num_spares else None,
                 clock=self.clock,
                 page_tokens=page_tokens,
                 seen_tokens=3000,
