@@ -77,7 +77,7 @@ class BlobTier(Tier):
         self._costs = costs
         self._page_tokens = page_tokens
         self._saver = Saver(memory, costs, self, page_tokens, self.blobs)
-        self.is_behind = False  # something is to be copied later, from RAM
+        self._is_behind = False  # the blob store had no room for something
         self._insert_stored([*self.blobs.stored_paths()])
         self.budget.capacity.join(self.budget, instead_of=settings.left)
         self.budget.shrink()
@@ -86,10 +86,13 @@ class BlobTier(Tier):
 
     # --- saving
 
-    def save(self, sequence: EngineSequence, ram: Match) -> None:
-        """Copies what is lacking here of an idle sequence, as far as the budget and the disk's speed allow."""
+    def save(self, sequence: EngineSequence, ram: Match, kept: int = 0) -> None:
+        """Copies what is lacking here of an idle sequence, as far as the budget and the disk's speed allow.
+
+        The pages of its first `kept` tokens are left to the sequence that keeps them in the engine.
+        """
         self.forget_lost()
-        self._copy(self._saver.path(sequence, ram), ram, self._clock())
+        self._copy(self._saver.path(sequence, ram, kept), ram, self._clock())
 
     def save_point(self, sequence: EngineSequence, ram: Match) -> None:
         """Copies the resume point at the end of a running sequence, if it is worth that, and what RAM has before it.
@@ -110,13 +113,13 @@ class BlobTier(Tier):
     def catch_up(self, ram: Tier) -> None:
         """Copies from RAM what the blob store had no room for, the latest conversations first. Called when idle."""
         self.forget_lost()
-        if self.is_behind:
-            self.is_behind = False
+        if self._is_behind:
+            self._is_behind = False
             for namespace, tokens, last_used in islice(_latest(ram), _MAX_LATE):
                 if self._saver.lacking_bytes(self.match(namespace, tokens), int(tokens.size)):
                     match = ram.match(namespace, tokens)
                     self._copy(SavePath(namespace, tokens, self.insert(namespace, tokens), ram=match), match, last_used)
-                if self.is_behind:
+                if self._is_behind:
                     return
 
     def _copy(self, path: SavePath, ram: Match, last_used: float) -> None:
@@ -142,7 +145,7 @@ class BlobTier(Tier):
         for position in forks:
             self._promote(path, position, ranked[position])
         self._drop_outdated(path, ranked)
-        self.is_behind |= self._saver.num_refused > num_refused
+        self._is_behind |= self._saver.num_refused > num_refused
 
     def _use(self, path: SavePath, last_used: float) -> None:
         """The path was used, if not from here: its end is no older than that, and its pages are not."""
@@ -230,7 +233,7 @@ class BlobTier(Tier):
     def forget_lost(self) -> None:
         """Forgets records that could not be written after all, or were found damaged."""
         lost = self.blobs.take_lost()
-        self.is_behind |= bool(lost)
+        self._is_behind |= bool(lost)
         self.forget(lost)
 
     def forget(self, records: Iterable[Record]) -> None:

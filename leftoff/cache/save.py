@@ -63,10 +63,12 @@ class Saver:
         self._whole_page_bytes = self._page_bytes(page_tokens)
         self.num_refused = 0  # puts that the blob store did not take
 
-    def path(self, sequence: EngineSequence, ram: Match | None = None) -> SavePath:
-        """Inserts the sequence's tokens into the tier's tree."""
+    def path(self, sequence: EngineSequence, ram: Match | None = None, kept: int = 0) -> SavePath:
+        """Inserts the sequence's tokens into the tier's tree. Pages before the one with token `kept` are not saved."""
         tokens = sequence.tokens if self._blobs is None else sequence.tokens.copy()
-        return SavePath(sequence.namespace, tokens, self._tier.insert(sequence.namespace, tokens), sequence.seq, ram)
+        match = self._tier.insert(sequence.namespace, tokens)
+        start = whole(tokens, kept - kept % self._page_tokens)
+        return SavePath(sequence.namespace, tokens, match, sequence.seq, ram, start=start)
 
     def save_point(
         self, path: SavePath, position: int, logits: Logits | None = None, *, is_durable: bool = False

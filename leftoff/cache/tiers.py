@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 
 from leftoff.cache.blob_store import Record, Wanted
 from leftoff.cache.blob_tier import BlobTier, TierSettings
@@ -94,19 +93,20 @@ class Tiers:
     ) -> None:
         """Copies an idle sequence that stays in the engine: to RAM if nothing recent is evicted for it, and below.
 
-        As soon as the engine `is_wanted` for something else it stops, and goes on the next time. Its first `kept`
-        tokens are copied with the sequence that keeps them in the engine; the tiers below wait for that.
+        As soon as the engine `is_wanted` for something else it stops, and goes on the next time. The pages of its first
+        `kept` tokens are left to the sequence that keeps them in the engine.
         """
-        path = replace(self._saver.path(sequence), start=kept)
+        path = self._saver.path(sequence, kept=kept)
         self._saver.save_if_cheap(path, is_wanted)
-        if kept or (is_wanted is not None and is_wanted()):
+        if is_wanted is not None and is_wanted():
             sequence.written_in_part()
-            for tier in self.lower if kept else ():
-                tier.is_behind = True
             return
-        sequence.written_behind()
+        if kept:
+            sequence.written_in_part()
+        else:
+            sequence.written_behind()
         for tier in self.lower:
-            tier.save(sequence, path.match)
+            tier.save(sequence, path.match, kept)
             tier.forget_oldest(self._seen_tokens)
 
     def share(self, sequence: EngineSequence) -> None:
@@ -124,7 +124,7 @@ class Tiers:
         if not sequence.is_saved:
             self.write_behind(sequence, kept=kept)
         sequence.saved()
-        path = replace(self._saver.path(sequence), start=kept)
+        path = self._saver.path(sequence, kept=kept)
         if self._saver.lacking_bytes(path.match, path.length, kept):  # part of it did not fit, or was evicted since
             self._saver.save_all(path)
 

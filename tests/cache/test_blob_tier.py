@@ -73,11 +73,13 @@ def test_what_a_sequence_lost_in_place_is_on_disk_once_the_engine_has_rested(kin
         assert second.request(Prompt(np.concatenate([told, words(3000, 3010)]))).report.reused == told.size
 
 
+@pytest.mark.parametrize("num_alike", [0, 50])
 @pytest.mark.parametrize("kind", list(MemoryKind))
-def test_what_left_ram_comes_back_from_disk(kind: MemoryKind) -> None:
+def test_what_left_ram_comes_back_from_disk(kind: MemoryKind, num_alike: int) -> None:
     store = MemoryBlobStore()
     driver = opened(kind, store, ram=4_000)
-    talks = [chat(words(1000 * index, 1000 * index + 100), 40) for index in range(6)]
+    ends = [words(1000 * index + num_alike, 1000 * index + 100) for index in range(1, 7)]
+    talks = [chat(np.concatenate([words(0, num_alike), end]), 40) for end in ends]
     for talk in talks:
         driver.request(talk, words(1, 9))
     for talk in talks[:-1]:
