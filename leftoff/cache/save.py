@@ -64,10 +64,14 @@ class Saver:
         self.num_refused = 0  # puts that the blob store did not take
 
     def path(self, sequence: EngineSequence, ram: Match | None = None, kept: int = 0) -> SavePath:
-        """Inserts the sequence's tokens into the tier's tree. Pages before the one with token `kept` are not saved."""
+        """Inserts the sequence's tokens into the tier's tree. No pages are saved of its first `kept` tokens.
+
+        In a medium that machines share, pages begin where those of other sequences do: the page before is theirs.
+        """
         tokens = sequence.tokens if self._blobs is None else sequence.tokens.copy()
         match = self._tier.insert(sequence.namespace, tokens)
-        start = whole(tokens, kept - kept % self._page_tokens)
+        is_shared = self._blobs is not None and self._blobs.is_shared
+        start = whole(tokens, kept - kept % self._page_tokens) if is_shared else kept
         return SavePath(sequence.namespace, tokens, match, sequence.seq, ram, start=start)
 
     def save_point(
