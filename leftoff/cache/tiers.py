@@ -101,7 +101,7 @@ class Tiers:
         if is_wanted is not None and is_wanted():
             sequence.written_in_part()
             return
-        if kept:
+        if kept and self.lacking_bytes(sequence, kept):  # RAM has no room for it, so that it stays
             sequence.written_in_part()
         else:
             sequence.written_behind()
